@@ -13,6 +13,8 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 
+use crate::error::{Error, Result};
+
 /// The role of a process that is not the parent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
@@ -42,7 +44,7 @@ impl Role {
     }
 
     /// Returns the command of a process in this role. Its standard input is `socket`.
-    pub fn command(self, socket: UnixStream, log: &str) -> io::Result<Command> {
+    pub fn command(self, socket: UnixStream, log: &str) -> Result<Command> {
         let name = if self == Role::Client { CLIENT_ROLE } else { SERVER_ROLE };
         let mut command = Command::new(std::env::current_exe()?);
         command.args([name, &std::process::id().to_string(), log]).stdin(Stdio::from(OwnedFd::from(socket)));
@@ -52,13 +54,13 @@ impl Role {
 
 /// Starts the log of a client or server process, makes it end with its parent, and returns its socket. The log is
 /// complete when its guard is dropped.
-pub fn init_process() -> io::Result<(UnixStream, LogGuard)> {
-    let log = ironwarp_cli::start_log(&log_level()).map_err(io::Error::other)?;
+pub fn init_process() -> Result<(UnixStream, LogGuard)> {
+    let log = ironwarp_cli::start_log(&log_level()).map_err(Error::Failed)?;
     set_pdeathsig(Signal::SIGKILL)?;
     // The parent may have ended before the kernel set the signal.
     let parent = std::env::args().nth(2).and_then(|pid| pid.parse().ok());
     if parent.map(Pid::from_raw) != Some(getppid()) {
-        return Err(io::Error::other("this process must be started by iwarp-perf itself"));
+        return Err(Error::failed("this process must be started by iwarp-perf itself"));
     }
     Ok((UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?), log))
 }

@@ -15,6 +15,7 @@ mod client;
 mod compare;
 mod control;
 mod doctor;
+mod error;
 mod limits;
 mod parent;
 mod plan;
@@ -27,15 +28,20 @@ mod values;
 use std::process::ExitCode;
 
 use about::PROGRAM;
-use child::Role;
+use child::{Role, init_process};
 use cli::CommandLine;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
-    match Role::of(&arguments) {
-        Some(Role::Client) => return client::main(),
-        Some(Role::Server) => return server::main(),
-        None => {}
+    if let Some(role) = Role::of(&arguments) {
+        let served = init_process().and_then(|(socket, _log)| match role {
+            Role::Client => client::serve(socket),
+            Role::Server => server::serve(socket, None),
+        });
+        if let Err(error) = served {
+            eprintln!("{role:?}: {error}");
+        }
+        return ExitCode::SUCCESS;
     }
     let outcome = CommandLine::read(&arguments).and_then(|line| match line {
         CommandLine::Test(args) => parent::run(&args),

@@ -251,7 +251,7 @@ impl<'a> CaseRounds<'a> {
     }
 
     /// Every round with this case's slice in it.
-    pub fn all(&self) -> impl Iterator<Item = (&'a Round, &'a Slice)> {
+    pub fn all(&self) -> impl Iterator<Item = (&'a Round, &'a Slice)> + use<'a> {
         let case = self.case;
         self.rounds.rounds.iter().filter_map(move |round| Some((round, round.slices.get(case)?)))
     }

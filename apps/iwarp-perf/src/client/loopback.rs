@@ -7,15 +7,13 @@ use std::thread;
 use ironwarp_bench::host::{CorePair, allowed, cpu_ns, hop_ns, pin};
 use ironwarp_bench::report::{CorePolls, MedianRange};
 use ironwarp_bench::rounds::{CaseRunner, EndedEarly, Rounds, alternate};
-use ironwarp_bench::{
-    Case, CpuClock, EndUsage, Latency, Slice, StopCondition, Test, Transport, UsageMeter, WordOwner,
-};
+use ironwarp_bench::{Case, CpuClock, Slice, StopCondition, Test, Transport, UsageMeter, WordOwner};
 
-use super::error::ClientError;
 use super::results::{AtomicTotals, polls_since, send_results};
 use crate::control::{Channel, FromClient, ToClient};
+use crate::error::{Context, Error, Result};
 use crate::plan::{Group, LOCKED, Session};
-use crate::rdma::{AtomicWords, LoopbackWorker, RdmaError, open_loopback_workers, sum_of};
+use crate::rdma::{AtomicWords, LoopbackWorker, open_loopback_workers, sum_of};
 
 /// A group with open cases.
 struct LoopbackGroup<'a> {
@@ -31,7 +29,7 @@ struct LoopbackGroup<'a> {
 }
 
 /// Measures the groups of a session and sends their results to the parent.
-pub fn session(parent: &Channel<ToClient>, halt: &AtomicBool, session: &Session) -> Result<(), ClientError> {
+pub fn session(parent: &Channel<ToClient>, halt: &AtomicBool, session: &Session) -> Result<()> {
     for group in &session.groups {
         let locked = group.cases.iter().any(|case| case.case.locked);
         let locked = locked.then(|| open_loopback_workers(session, LOCKED)).transpose()?.unwrap_or_default();
@@ -69,11 +67,7 @@ fn run_then_poll<T>(
 
 /// Calls `poll` while other workers measure. Then polls until the last received data is acknowledged: nothing polls the
 /// worker until the next slice, which would begin with retransmissions.
-fn poll_until_all_done(
-    remaining: &AtomicUsize,
-    worker: &mut LoopbackWorker,
-    poll: impl Fn(&mut LoopbackWorker),
-) {
+fn poll_until_all_done(remaining: &AtomicUsize, worker: &mut LoopbackWorker, poll: fn(&mut LoopbackWorker)) {
     /// An acknowledgement is delayed by at most one poll.
     const FINAL_POLLS: usize = 4;
     while remaining.load(Ordering::Relaxed) > 0 {
@@ -85,20 +79,20 @@ fn poll_until_all_done(
 /// Runs `work` with the index of each worker, each on a thread of its own.
 fn on_threads<T: Send>(
     workers: &mut [LoopbackWorker],
-    work: impl Fn(usize, &mut LoopbackWorker) -> Result<T, RdmaError> + Sync,
-) -> Result<Vec<T>, RdmaError> {
+    work: impl Fn(usize, &mut LoopbackWorker) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     let work = &work;
     thread::scope(|scope| {
         let workers = workers.iter_mut().enumerate();
         let threads: Vec<_> =
             workers.map(|(index, worker)| scope.spawn(move || work(index, worker))).collect();
         let outcomes: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
-        outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(RdmaError::NoDevice))).collect()
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(Error::NoDevice))).collect()
     })
 }
 
 /// Opens every case on every worker that takes part in it.
-fn connect(group: &Group, locked: bool, workers: &mut [LoopbackWorker]) -> Result<(), ClientError> {
+fn connect(group: &Group, locked: bool, workers: &mut [LoopbackWorker]) -> Result<()> {
     let Some(first) = workers.first_mut() else { return Ok(()) };
     let cases: Vec<&Case> = group.cases.iter().map(|case| &case.case).collect();
     let shared = |case: &&Case| (case.owner == WordOwner::Spread).then(|| first.words(case)).transpose();
@@ -116,12 +110,12 @@ fn connect(group: &Group, locked: bool, workers: &mut [LoopbackWorker]) -> Resul
 }
 
 impl LoopbackGroup<'_> {
-    fn measure(&mut self, device: Option<&str>) -> Result<(), ClientError> {
+    fn measure(&mut self, device: Option<&str>) -> Result<()> {
         let polls_before = self.polls();
         let group = self.group;
         let (rounds, why) = alternate(self, &group.round_plan());
         if let Some(EndedEarly::Failed { case, error }) = why {
-            return Err(error.in_case(&group.cases[case].case));
+            return Err(error).context(group.cases[case].case.title());
         }
         let polls = polls_since(&polls_before, self.polls());
         let cases: Vec<Case> = group.cases.iter().map(|case| case.case.clone()).collect();
@@ -154,11 +148,15 @@ fn scaling_note(group: &Group, rounds: &Rounds, one: usize, all: usize) -> Optio
         let mut cases = group.cases.iter().map(|case| &case.case);
         cases.position(|case| case.test == Test::FrameBw && (case.cores > 1) == several)
     };
+    let ratios = |over: usize, under: usize, figure: fn(&Slice) -> Option<f64>| -> Vec<f64> {
+        let pairs = per_round(rounds, over, figure).zip(per_round(rounds, under, figure));
+        pairs.filter_map(|(over, under)| Some(over? / under?)).collect()
+    };
     let rate = |slice: &Slice| Some(slice.messages as f64 / slice.elapsed_ns.max(1) as f64);
     let cost = |slice: &Slice| Some(slice.cpu_ns? as f64 / slice.messages.max(1) as f64);
-    let frames = ratios(rounds, frames(true)?, frames(false)?, rate);
-    let ours = ratios(rounds, all, one, rate);
-    let cost = MedianRange::of(ratios(rounds, all, one, cost))?.median;
+    let frames = ratios(frames(true)?, frames(false)?, rate);
+    let ours = ratios(all, one, rate);
+    let cost = MedianRange::of(ratios(all, one, cost))?.median;
     let case = &group.cases[all].case;
     let (cores, MedianRange { median, min, max }) = (case.cores, MedianRange::of(ours.clone())?);
     let text = format!(
@@ -196,25 +194,19 @@ fn added_latency_note(rounds: &Rounds, local: usize, remote: usize) -> Option<St
     ))
 }
 
-/// Returns a figure of a case for each round.
+/// A figure of a case for each round.
 fn per_round(
     rounds: &Rounds,
     case: usize,
     figure: fn(&Slice) -> Option<f64>,
 ) -> impl Iterator<Item = Option<f64>> {
-    rounds.case(case).all().map(move |(_, slice)| figure(slice)).collect::<Vec<_>>().into_iter()
-}
-
-/// Returns the ratio of a figure of two cases for each round that has it for both.
-fn ratios(rounds: &Rounds, over: usize, under: usize, figure: fn(&Slice) -> Option<f64>) -> Vec<f64> {
-    let pairs = per_round(rounds, over, figure).zip(per_round(rounds, under, figure));
-    pairs.filter_map(|(over, under)| Some(over? / under?)).collect()
+    rounds.case(case).all().map(move |(_, slice)| figure(slice))
 }
 
 impl CaseRunner for LoopbackGroup<'_> {
-    type Error = ClientError;
+    type Error = Error;
 
-    fn slice(&mut self, index: usize) -> Result<Slice, ClientError> {
+    fn slice(&mut self, index: usize) -> Result<Slice> {
         let planned = &self.group.cases[index];
         self.parent.send(&FromClient::Slice { title: planned.case.title() })?;
         let until = StopCondition { budget: planned.budget, halt: self.halt };
@@ -266,27 +258,22 @@ impl CaseRunner for LoopbackGroup<'_> {
     }
 }
 
-/// Returns how many workers are polled: all of them if a core that is not measured may own a word. The latency of local
+/// How many workers are polled: all of them if a core that is not measured may own a word. The latency of local
 /// words is measured under the same load as that of remote words.
 fn polled_workers(case: &Case, all: usize) -> usize {
     let may_own_word = case.test == Test::AtomicLat || (case.owner != WordOwner::Local && !case.locked);
     if case.test.is_atomic() && may_own_word { all } else { case.cores as usize }
 }
 
-/// Returns the atomic operations so far that the receiving core executed, those that it forwarded, and those of the
+/// The atomic operations so far that the receiving core executed, those that it forwarded, and those of the
 /// first on shared lines.
 fn executed(workers: &mut [LoopbackWorker]) -> [u64; 3] {
     let counts = workers.iter_mut().map(LoopbackWorker::atomics);
     counts.fold([0; 3], |sum, one| std::array::from_fn(|at| sum[at] + one[at]))
 }
 
-/// Returns the difference between the sum of all words and the number of operations that changed one.
-fn word_sum_error(
-    workers: &mut [LoopbackWorker],
-    index: usize,
-    case: &Case,
-    changed: u64,
-) -> Result<u64, RdmaError> {
+/// The difference between the sum of all words and the number of operations that changed one.
+fn word_sum_error(workers: &mut [LoopbackWorker], index: usize, case: &Case, changed: u64) -> Result<u64> {
     if !case.test.is_atomic() {
         return Ok(0);
     }
@@ -302,32 +289,14 @@ fn word_sum_error(
 /// Combines the slices of all workers. Their rates add up, so each slice is scaled to the duration of the longest.
 fn combine(case: &Case, slices: Vec<Slice>) -> Slice {
     let elapsed_ns = slices.iter().map(|slice| slice.elapsed_ns).max().unwrap_or(0);
-    let scaled = |slice: &Slice, count: u64| {
-        (u128::from(count) * u128::from(elapsed_ns) / u128::from(slice.elapsed_ns.max(1))) as u64
-    };
-    let messages = slices.iter().map(|slice| scaled(slice, slice.messages)).sum::<u64>();
-    Slice {
-        messages,
-        bytes: messages * case.bytes,
-        elapsed_ns,
-        client: sum_of_usages(slices.iter().map(|slice| &slice.client)),
-        server: sum_of_usages(slices.iter().map(|slice| &slice.server)),
-        cpu_ns: slices.iter().map(|slice| slice.cpu_ns.map(|ns| scaled(slice, ns))).sum(),
-        errors: slices.iter().map(|slice| slice.errors).sum(),
-        verified_bytes: slices.iter().map(|slice| slice.verified_bytes).sum(),
-        messages_by_qp: slices.iter().flat_map(|slice| &slice.messages_by_qp).copied().collect(),
-        latency: slices.into_iter().filter_map(|slice| slice.latency).reduce(merge),
+    let mut sum = Slice { cpu_ns: Some(0), ..Slice::default() };
+    let mut messages_by_qp = Vec::new();
+    for mut slice in slices {
+        let own_ns = u128::from(slice.elapsed_ns.max(1));
+        let scaled = |count: u64| (u128::from(count) * u128::from(elapsed_ns) / own_ns) as u64;
+        (slice.messages, slice.cpu_ns) = (scaled(slice.messages), slice.cpu_ns.map(scaled));
+        messages_by_qp.append(&mut slice.messages_by_qp);
+        sum.merge(slice);
     }
-}
-
-fn sum_of_usages<'a>(usages: impl Iterator<Item = &'a EndUsage>) -> EndUsage {
-    usages.fold(EndUsage::default(), |mut sum, usage| {
-        sum.merge(usage);
-        sum
-    })
-}
-
-fn merge(mut all: Latency, one: Latency) -> Latency {
-    all.merge(&one);
-    all
+    Slice { bytes: sum.messages * case.bytes, elapsed_ns, messages_by_qp, ..sum }
 }

@@ -4,8 +4,8 @@ use ironwarp_bench::report::{CorePolls, TestResult};
 use ironwarp_bench::rounds::{CaseTotals, Rounds};
 use ironwarp_bench::{Case, Latency, PathKind};
 
-use super::error::ClientError;
 use crate::control::{Channel, FromClient, Measured, ToClient};
+use crate::error::Result;
 use crate::plan::Group;
 
 /// The operations of an atomic test.
@@ -25,17 +25,16 @@ impl AtomicTotals {
             return;
         }
         let words = if case.words == 1 { "the word".to_owned() } else { format!("the {} words", case.words) };
-        result
-            .notes
-            .push(format!("{} operations changed {words}, and the sum is exactly that", self.changed));
+        let changed = self.changed;
+        result.notes.push(format!("{changed} operations changed {words}, and the sum is exactly that"));
         if let Some([local, forwarded, shared]) = self.executed
             && local + forwarded > 0
         {
             let percent = |part: u64| part as f64 * 100.0 / (local + forwarded) as f64;
-            result.notes.push(format!("{:.0} % of them were forwarded to another core", percent(forwarded)));
-            result
-                .notes
-                .push(format!("{:.0} % of them were on lines that the owner shares", percent(shared)));
+            result.notes.extend([
+                format!("{:.0} % of them were forwarded to another core", percent(forwarded)),
+                format!("{:.0} % of them were on lines that the owner shares", percent(shared)),
+            ]);
         }
     }
 }
@@ -47,7 +46,7 @@ pub fn send_results(
     rounds: &Rounds,
     device: Option<&str>,
     complete: impl Fn(usize, &mut TestResult),
-) -> Result<(), ClientError> {
+) -> Result<()> {
     if rounds.rounds.is_empty() {
         return Ok(());
     }
@@ -62,7 +61,7 @@ pub fn send_results(
         complete(index, &mut result);
         Measured { result, latency: totals.latency.as_ref().map(Latency::to_text) }
     });
-    Ok(parent.send(&FromClient::Results(measured.collect()))?)
+    parent.send(&FromClient::Results(measured.collect()))
 }
 
 /// Returns the polls of each core since an earlier count.

@@ -1,6 +1,5 @@
 //! The server, as the client sees it: a process, a thread or a remote machine, and the control channel to it.
 
-use std::io;
 use std::mem::discriminant;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
@@ -9,16 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::error::ClientError;
 use crate::child::{Role, exit_text, log_level, wait_or_kill};
-use crate::control::{Carrier, Channel, ChannelError, Dispatch, FromServer, ToServer};
-use crate::plan::{ServerPlacement, Session};
+use crate::control::{Carrier, Channel, FromServer, ToServer};
+use crate::error::{Context, Error, Result};
+use crate::plan::ServerPlacement;
 use crate::rdma::Endpoint;
 use crate::server;
 
 /// The time that the server has to reply. Only the start of a device takes long.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// The time that the server process has to exit after `Goodbye`.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Polls without a reply between two clock reads.
@@ -39,104 +37,93 @@ enum ServerHandle {
 }
 
 impl ServerLink {
-    /// Creates a link to a remote server, and the carrier that must transport its messages.
-    pub fn to_remote(halt: Arc<AtomicBool>) -> (Self, Option<Carrier>) {
-        let on_close = move || halt.store(true, Ordering::Relaxed);
-        let (channel, carrier) = Channel::over_carrier(Dispatch::Queue, on_close);
-        (ServerLink { channel, handle: ServerHandle::Remote, is_shut_down: false }, Some(carrier))
-    }
-
-    /// Returns whether replies arrive only while the endpoint is polled.
-    pub fn is_remote(&self) -> bool {
-        matches!(self.handle, ServerHandle::Remote)
-    }
-
-    /// Starts the server as the session says. A thread gets `endpoint`. `halt` is set when the server ends.
+    /// Starts a server on this machine, where a thread gets `endpoint`. For a remote one returns the carrier that must
+    /// transport its messages. `halt` is set when the server ends.
     pub fn start(
-        session: &Session,
-        endpoint: Option<Endpoint>,
-        halt: Arc<AtomicBool>,
-    ) -> Result<Self, ClientError> {
-        Self::try_start(session.server_placement, endpoint, halt)
-            .map_err(|source| ClientError::System { what: "starting the server", source })
-    }
-
-    fn try_start(
         placement: ServerPlacement,
         endpoint: Option<Endpoint>,
         halt: Arc<AtomicBool>,
-    ) -> io::Result<Self> {
+    ) -> Result<(Self, Option<Carrier>)> {
+        let on_close = move || halt.store(true, Ordering::Relaxed);
+        let link = |channel, handle| ServerLink { channel, handle, is_shut_down: false };
+        if placement == ServerPlacement::Remote {
+            let (channel, carrier) = Channel::over_carrier(Some, on_close);
+            return Ok((link(channel, ServerHandle::Remote), Some(carrier)));
+        }
         let (ours, theirs) = UnixStream::pair()?;
         let handle = if placement == ServerPlacement::Process {
-            let child = Role::Server.command(theirs, &log_level())?.spawn()?;
+            let child = Role::Server.command(theirs, &log_level())?.spawn().context("starting the server")?;
             tracing::info!("the server is process {}", child.id());
             ServerHandle::Process(child)
         } else {
             let thread = std::thread::Builder::new().name("server".into());
-            ServerHandle::Thread(Some(thread.spawn(move || server::serve(theirs, endpoint))?))
+            let serve = move || server::serve(theirs, endpoint).unwrap_or_else(|error| eprintln!("{error}"));
+            ServerHandle::Thread(Some(thread.spawn(serve)?))
         };
-        let channel = Channel::new(ours, Dispatch::Queue, move || halt.store(true, Ordering::Relaxed))?;
-        Ok(ServerLink { channel, handle, is_shut_down: false })
+        Ok((link(Channel::new(ours, Some, on_close)?, handle), None))
+    }
+
+    /// Whether replies arrive only while the endpoint is polled.
+    pub fn is_remote(&self) -> bool {
+        matches!(self.handle, ServerHandle::Remote)
     }
 
     /// Sends a message.
-    pub fn send(&mut self, message: &ToServer) -> Result<(), ClientError> {
+    pub fn send(&mut self, message: &ToServer) -> Result<()> {
         self.channel.send(message).map_err(|_| self.exit_error())
     }
 
     /// Waits for the next reply.
-    pub fn recv(&mut self) -> Result<FromServer, ClientError> {
+    pub fn recv(&mut self) -> Result<FromServer> {
         let reply = self.channel.recv_within(REPLY_TIMEOUT);
         self.check_reply(reply)
     }
 
     /// Waits for the next reply and calls `poll` meanwhile, so that the server gets what it needs from this end.
-    pub fn recv_while(
-        &mut self,
-        mut poll: impl FnMut() -> Result<(), ClientError>,
-    ) -> Result<FromServer, ClientError> {
+    pub fn recv_while(&mut self, mut poll: impl FnMut() -> Result<()>) -> Result<FromServer> {
         let start = Instant::now();
         let mut poll_count = 0_u32;
-        loop {
+        let reply = loop {
             match self.channel.try_recv() {
-                Ok(Some(reply)) => return self.check_reply(Ok(reply)),
+                Ok(Some(reply)) => break Ok(reply),
                 Ok(None) => poll()?,
-                Err(error) => return self.check_reply(Err(error)),
+                Err(error) => break Err(error),
             }
             poll_count = poll_count.wrapping_add(1);
             if poll_count.is_multiple_of(POLLS_PER_CLOCK_READ) && start.elapsed() > REPLY_TIMEOUT {
-                return self.check_reply(Err(ChannelError::TimedOut));
+                break Err(Error::Silent(REPLY_TIMEOUT));
             }
-        }
+        };
+        self.check_reply(reply)
     }
 
     /// Sends a request and waits for the reply.
-    pub fn request(&mut self, message: &ToServer) -> Result<FromServer, ClientError> {
+    pub fn request(&mut self, message: &ToServer) -> Result<FromServer> {
         self.send(message)?;
         self.recv()
     }
 
-    fn check_reply(&mut self, reply: Result<FromServer, ChannelError>) -> Result<FromServer, ClientError> {
+    fn check_reply(&mut self, reply: Result<FromServer>) -> Result<FromServer> {
         match reply {
-            Ok(FromServer::Failed(line)) => Err(ClientError::ServerFailed(line)),
-            Ok(reply) => Ok(reply),
-            Err(ChannelError::TimedOut) => Err(ClientError::ServerGone("does not respond".to_owned())),
-            Err(ChannelError::Closed) => Err(self.exit_error()),
+            Ok(FromServer::Failed(line)) => Err(Error::Failed(format!("the server: {line}"))),
+            Err(Error::Silent(_)) => Err(Error::failed("the server does not respond")),
+            Err(Error::Gone) => Err(self.exit_error()),
+            reply => reply,
         }
     }
 
     /// Returns why the server ended. Its last message may still be queued.
-    fn exit_error(&mut self) -> ClientError {
+    fn exit_error(&mut self) -> Error {
         while let Ok(last) = self.channel.recv() {
             if let FromServer::Failed(line) = last {
-                return ClientError::ServerFailed(line);
+                return Error::Failed(format!("the server: {line}"));
             }
         }
         let status = match &mut self.handle {
             ServerHandle::Process(child) => child.wait().ok(),
             ServerHandle::Thread(_) | ServerHandle::Remote => None,
         };
-        ClientError::ServerGone(exit_text(status))
+        Error::Failed(format!("the server {}", exit_text(status)))
     }
 }
 
@@ -160,10 +147,15 @@ impl Drop for ServerLink {
 
 impl FromServer {
     /// Fails unless this reply is of the same kind as `expected`.
-    pub fn expect(self, expected: &FromServer) -> Result<(), ClientError> {
+    pub fn expect(self, expected: &FromServer) -> Result<()> {
         match discriminant(&self) == discriminant(expected) {
             true => Ok(()),
-            false => Err(ClientError::UnexpectedMessage(format!("{self:?}"))),
+            false => Err(self.unexpected()),
         }
+    }
+
+    /// The failure of a session whose server sent this instead of what the protocol allows.
+    pub fn unexpected(&self) -> Error {
+        Error::Failed(format!("unexpected message from the server: {self:?}"))
     }
 }

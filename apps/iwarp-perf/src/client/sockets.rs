@@ -2,16 +2,15 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::io;
 use std::path::PathBuf;
 
 use ironwarp_bench::PathKind;
 use ironwarp_bench::baseline::namespaces::{VethPair, in_namespace};
 use ironwarp_bench::baseline::tcp::TcpConnection;
 
-use super::error::ClientError;
 use super::server_link::ServerLink;
 use crate::control::{FromServer, ToServer};
+use crate::error::{Context, Error, Result};
 
 /// One connection for each path, opened when a case needs it.
 #[derive(Default)]
@@ -24,7 +23,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Creates no connection yet. `server_namespace` is the namespace of the server, if it is not that of this thread.
+    /// Creates no connection yet.
     pub fn new(server_namespace: Option<PathBuf>) -> Self {
         Sockets { server_namespace, ..Sockets::default() }
     }
@@ -36,7 +35,7 @@ impl Sockets {
         server: &mut ServerLink,
         path: PathKind,
         mtu: u16,
-    ) -> Result<(PathKind, Option<String>), ClientError> {
+    ) -> Result<(PathKind, Option<String>)> {
         let new_pair = || VethPair::new(mtu).map_err(|error| error.to_string());
         let (path, veth, note) = match path {
             PathKind::Veth => match self.veth.get_or_insert_with(new_pair) {
@@ -49,24 +48,20 @@ impl Sockets {
             let namespace = veth.map(VethPair::server_path);
             let address = match server.request(&ToServer::Listen { path, namespace })? {
                 FromServer::Listening(address) => address,
-                other => return Err(ClientError::UnexpectedMessage(format!("{other:?}"))),
+                other => return Err(other.unexpected()),
             };
             let connect = || TcpConnection::connect(address, veth);
             let connection = match &self.server_namespace {
                 Some(namespace) => in_namespace(namespace, connect)?,
                 None => connect(),
             };
-            let connection = connection
-                .map_err(|source| ClientError::System { what: "connecting the Linux sockets", source })?;
-            entry.insert(connection);
+            entry.insert(connection.context("connecting the Linux sockets")?);
         }
         Ok((path, note))
     }
 
-    /// Returns the connection over a path.
-    pub fn connection(&mut self, path: PathKind) -> Result<&mut TcpConnection, ClientError> {
-        let source = || io::ErrorKind::NotConnected.into();
-        let missing = || ClientError::System { what: "the Linux sockets", source: source() };
-        self.connections.get_mut(&path).ok_or_else(missing)
+    /// The connection over a path.
+    pub fn connection(&mut self, path: PathKind) -> Result<&mut TcpConnection> {
+        self.connections.get_mut(&path).ok_or_else(|| Error::failed("the Linux sockets: not connected"))
     }
 }

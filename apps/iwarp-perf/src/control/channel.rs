@@ -3,9 +3,9 @@
 //! A thread reads messages and detects the end of the stream while this end polls its device. It sleeps in the kernel
 //! while no message arrives, which is the case during a slice.
 //!
-//! At most [`QUEUE_MAX`] messages wait in each direction. A socket is not read further then. What comes over a carrier is from
-//! another machine: it gets no credits while [`BACKLOG`] messages wait, and an end that sends more all the same, or that does
-//! not take replies, loses the channel.
+//! At most [`QUEUE_MAX`] messages wait in each direction. A socket is not read further then. What comes over a carrier is
+//! from another machine: it gets no credits while [`BACKLOG`] messages wait, and an end that sends more all the same, or
+//! that does not take replies, loses the channel.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -18,53 +18,21 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Messages that may wait in one direction. An end sends a request after the reply to the last one, but for the end of a slice.
+use crate::error::{Error, Result};
+
+/// Messages that may wait in one direction. An end sends a request after the reply to the last one, but for the end of a
+/// slice.
 const QUEUE_MAX: usize = 64;
 /// Received messages that wait after which a peer gets no credits.
 const BACKLOG: usize = 4;
-
-/// Why a message could not be sent or received.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum ChannelError {
-    /// The other end closed the stream.
-    #[error("the other end closed the connection")]
-    Closed,
-    /// No message arrived in time.
-    #[error("the other end does not respond")]
-    TimedOut,
-}
-
-/// What to do with a message that the reading thread passed to the handler.
-pub enum Dispatch<T> {
-    /// Queue it for `recv`.
-    Queue(T),
-    /// Nothing: the handler processed it.
-    Handled,
-}
 
 /// One end of a control stream that receives messages of type `In`.
 #[derive(Debug)]
 pub struct Channel<In> {
     out: Output,
-    inbox: Inbox<In>,
-}
-
-/// Received messages.
-#[derive(Debug)]
-struct Inbox<In> {
     messages: Receiver<In>,
-    /// How many of them there are, as both threads know it.
+    /// Received messages that wait, as both threads know it.
     waiting: Arc<AtomicUsize>,
-}
-
-impl<In> Inbox<In> {
-    /// Counts a message that was taken.
-    fn took<E>(&self, message: Result<In, E>) -> Result<In, E> {
-        if message.is_ok() {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-        }
-        message
-    }
 }
 
 /// The destination of messages.
@@ -77,39 +45,35 @@ enum Output {
 /// The transport side of a channel without a socket: messages to carry, and messages that were carried.
 pub struct Carrier {
     outbox: Receiver<String>,
-    callbacks: Option<CarrierCallbacks>,
-    /// Messages that were delivered and not received.
+    /// `None` after the end of the stream.
+    on_line: Option<Box<OnLine>>,
+    on_close: Option<Box<dyn FnOnce() + Send>>,
     waiting: Arc<AtomicUsize>,
 }
 
-/// Receives a line; returns whether it was a valid message.
+/// Receives a line, and returns whether it was a valid message.
 type OnLine = dyn FnMut(&[u8]) -> bool + Send;
 
-struct CarrierCallbacks {
-    on_line: Box<OnLine>,
-    on_close: Box<dyn FnOnce() + Send>,
-}
-
 impl Carrier {
-    /// Returns the next message to carry, with its line feed.
+    /// The next message to carry, with its line feed.
     pub fn next_line(&mut self) -> Option<String> {
         self.outbox.try_recv().ok()
     }
 
-    /// Returns whether so many messages wait that the peer should send no more.
+    /// Whether so many messages wait that the peer should send no more.
     pub fn is_backlogged(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) >= BACKLOG
     }
 
     /// Delivers a line. Returns false if it is not a valid message, one too many, or the channel is gone.
     pub fn on_line(&mut self, line: &[u8]) -> bool {
-        self.callbacks.as_mut().is_some_and(|callbacks| (callbacks.on_line)(line))
+        self.on_line.as_mut().is_some_and(|on_line| on_line(line))
     }
 
     /// Reports the end of the stream to the channel.
     pub fn close(&mut self) {
-        if let Some(CarrierCallbacks { on_line, on_close }) = self.callbacks.take() {
-            drop(on_line);
+        self.on_line = None;
+        if let Some(on_close) = self.on_close.take() {
             on_close();
         }
     }
@@ -122,94 +86,96 @@ impl Drop for Carrier {
 }
 
 impl<In: DeserializeOwned + Send + 'static> Channel<In> {
-    /// Starts the reading thread of a connected socket. The thread passes every message to `on_message`, and calls
-    /// `on_close` at the end of the stream.
+    /// Starts the reading thread of a connected socket. The thread passes every message to `on_message`, which returns
+    /// those that are to be received, and calls `on_close` at the end of the stream.
     pub fn new(
         socket: UnixStream,
-        on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
+        on_message: impl FnMut(In) -> Option<In> + Send + 'static,
         on_close: impl FnOnce() + Send + 'static,
-    ) -> std::io::Result<Self> {
+    ) -> Result<Self> {
         let reader = BufReader::new(socket.try_clone()?);
-        let (mut on_line, inbox) = line_handler(on_message, SyncSender::send);
+        let (mut on_line, messages, waiting) = line_handler(on_message, SyncSender::send);
         thread::Builder::new().name("control".into()).spawn(move || {
             // An invalid line comes from some other program; it ends the stream too.
             let _ = reader.split(b'\n').find(|line| !line.as_ref().is_ok_and(|line| on_line(line)));
             on_close();
         })?;
-        Ok(Channel { out: Output::Socket(socket), inbox })
+        Ok(Channel { out: Output::Socket(socket), messages, waiting })
     }
 
     /// Creates a channel over a carrier instead of a socket. The two functions are those of [`Channel::new`], but the
     /// thread of the carrier calls them.
     pub fn over_carrier(
-        on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
+        on_message: impl FnMut(In) -> Option<In> + Send + 'static,
         on_close: impl FnOnce() + Send + 'static,
     ) -> (Self, Carrier) {
         let (out, outbox) = sync_channel(QUEUE_MAX);
-        let (on_line, inbox) = line_handler(on_message, |queue, message| queue.try_send(message));
-        let callbacks = CarrierCallbacks { on_line: Box::new(on_line), on_close: Box::new(on_close) };
-        let carrier = Carrier { outbox, callbacks: Some(callbacks), waiting: inbox.waiting.clone() };
-        (Channel { out: Output::Carrier(out), inbox }, carrier)
+        let (on_line, messages, waiting) = line_handler(on_message, |queue, message| queue.try_send(message));
+        let (on_line, on_close) = (Some(Box::new(on_line) as Box<_>), Some(Box::new(on_close) as Box<_>));
+        let carrier = Carrier { outbox, on_line, on_close, waiting: waiting.clone() };
+        (Channel { out: Output::Carrier(out), messages, waiting }, carrier)
     }
 
     /// Sends a message.
-    pub fn send(&self, message: &impl Serialize) -> Result<(), ChannelError> {
-        let mut line = serde_json::to_string(message).map_err(|_| ChannelError::Closed)?;
-        line.push('\n');
-        match &self.out {
-            Output::Socket(socket) => {
-                let mut socket = socket;
-                socket.write_all(line.as_bytes()).map_err(|_| ChannelError::Closed)
-            }
+    pub fn send(&self, message: &impl Serialize) -> Result<()> {
+        let line = serde_json::to_string(message)? + "\n";
+        let sent = match &self.out {
+            Output::Socket(socket) => Write::write_all(&mut &*socket, line.as_bytes()).is_ok(),
             // A peer that takes no replies is as one that is gone.
-            Output::Carrier(out) => out.try_send(line).map_err(|_| ChannelError::Closed),
-        }
+            Output::Carrier(out) => out.try_send(line).is_ok(),
+        };
+        if sent { Ok(()) } else { Err(Error::Gone) }
     }
 
     /// Waits for the next message.
-    pub fn recv(&self) -> Result<In, ChannelError> {
-        self.inbox.took(self.inbox.messages.recv()).map_err(|_| ChannelError::Closed)
+    pub fn recv(&self) -> Result<In> {
+        self.messages.recv().map_err(|_| Error::Gone).map(|message| self.count(message))
     }
 
     /// Waits for the next message, at most for `limit`.
-    pub fn recv_within(&self, limit: Duration) -> Result<In, ChannelError> {
-        self.inbox.took(self.inbox.messages.recv_timeout(limit)).map_err(|error| match error {
-            RecvTimeoutError::Timeout => ChannelError::TimedOut,
-            RecvTimeoutError::Disconnected => ChannelError::Closed,
-        })
+    pub fn recv_within(&self, limit: Duration) -> Result<In> {
+        match self.messages.recv_timeout(limit) {
+            Ok(message) => Ok(self.count(message)),
+            Err(RecvTimeoutError::Timeout) => Err(Error::Silent(limit)),
+            Err(RecvTimeoutError::Disconnected) => Err(Error::Gone),
+        }
     }
 
     /// Returns the next message if one has arrived.
-    pub fn try_recv(&self) -> Result<Option<In>, ChannelError> {
-        match self.inbox.took(self.inbox.messages.try_recv()) {
-            Ok(message) => Ok(Some(message)),
+    pub fn try_recv(&self) -> Result<Option<In>> {
+        match self.messages.try_recv() {
+            Ok(message) => Ok(Some(self.count(message))),
             Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(ChannelError::Closed),
+            Err(TryRecvError::Disconnected) => Err(Error::Gone),
         }
+    }
+
+    /// Counts a message that no longer waits.
+    fn count(&self, message: In) -> In {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        message
     }
 }
 
-/// Returns a function that parses lines, and the queue of the messages in them, to which `send` adds. The function returns
-/// false for an invalid line, if the queue is gone, and if a message is not added.
+/// Returns a function that parses lines, the queue of the messages in them, to which `send` adds, and their number. The
+/// function returns false for an invalid line, if the queue is gone, and if a message is not added.
 fn line_handler<In: DeserializeOwned + Send + 'static, E: 'static>(
-    mut on_message: impl FnMut(In) -> Dispatch<In> + Send + 'static,
+    mut on_message: impl FnMut(In) -> Option<In> + Send + 'static,
     send: fn(&SyncSender<In>, In) -> Result<(), E>,
-) -> (impl FnMut(&[u8]) -> bool + Send + 'static, Inbox<In>) {
+) -> (impl FnMut(&[u8]) -> bool + Send + 'static, Receiver<In>, Arc<AtomicUsize>) {
     let (queue, messages) = sync_channel(QUEUE_MAX);
     let waiting = Arc::new(AtomicUsize::new(0));
     let count = waiting.clone();
-    let on_line = move |line: &[u8]| match serde_json::from_slice(line).map(&mut on_message) {
-        Ok(Dispatch::Queue(message)) => {
-            // Before the other thread can take the message.
-            count.fetch_add(1, Ordering::Relaxed);
-            let is_queued = send(&queue, message).is_ok();
-            count.fetch_sub(usize::from(!is_queued), Ordering::Relaxed);
-            is_queued
-        }
-        Ok(Dispatch::Handled) => true,
-        Err(_) => false,
+    let on_line = move |line: &[u8]| {
+        let Ok(message) = serde_json::from_slice(line) else { return false };
+        let Some(message) = on_message(message) else { return true };
+        // Before the other thread can take the message.
+        count.fetch_add(1, Ordering::Relaxed);
+        let is_queued = send(&queue, message).is_ok();
+        count.fetch_sub(usize::from(!is_queued), Ordering::Relaxed);
+        is_queued
     };
-    (on_line, Inbox { messages, waiting })
+    (on_line, messages, waiting)
 }
 
 impl<In> Drop for Channel<In> {
@@ -229,7 +195,7 @@ mod tests {
 
     fn pair() -> (Channel<u32>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");
-        (Channel::new(ours, Dispatch::Queue, || {}).expect("a thread"), theirs)
+        (Channel::new(ours, Some, || {}).expect("a thread"), theirs)
     }
 
     #[test]
@@ -245,39 +211,38 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");
         let (closed_tx, closed_rx) = mpsc::channel();
         let on_close = move || closed_tx.send(()).expect("the test waits");
-        let channel: Channel<u32> = Channel::new(ours, Dispatch::Queue, on_close).expect("a thread");
+        let channel: Channel<u32> = Channel::new(ours, Some, on_close).expect("a thread");
         drop(theirs);
         closed_rx.recv().expect("the end is reported");
-        assert_eq!(channel.recv(), Err(ChannelError::Closed));
-        assert_eq!(channel.send(&1), Err(ChannelError::Closed));
+        assert_eq!(channel.recv(), Err(Error::Gone));
+        assert_eq!(channel.send(&1), Err(Error::Gone));
     }
 
     #[test]
     fn an_invalid_line_ends_the_stream() {
         let (channel, theirs) = pair();
         (&theirs).write_all(b"GET / HTTP/1.1\n").expect("room");
-        assert_eq!(channel.recv(), Err(ChannelError::Closed));
+        assert_eq!(channel.recv(), Err(Error::Gone));
     }
 
     #[test]
     fn a_carrier_rejects_invalid_lines_and_reports_its_end() {
         let (closed_tx, closed_rx) = mpsc::channel();
-        let (channel, mut carrier) = Channel::<u32>::over_carrier(Dispatch::Queue, move || {
-            closed_tx.send(()).expect("the test waits")
-        });
+        let (channel, mut carrier) =
+            Channel::<u32>::over_carrier(Some, move || closed_tx.send(()).expect("the test waits"));
         channel.send(&7).expect("carried");
         assert_eq!(carrier.next_line().as_deref(), Some("7\n"));
         assert!(carrier.on_line(b"8\n") && !carrier.on_line(b"GET /\n"));
         assert_eq!(channel.recv(), Ok(8));
         drop(carrier);
         closed_rx.recv().expect("the end is reported");
-        assert_eq!(channel.recv(), Err(ChannelError::Closed));
-        assert_eq!(channel.send(&1), Err(ChannelError::Closed));
+        assert_eq!(channel.recv(), Err(Error::Gone));
+        assert_eq!(channel.send(&1), Err(Error::Gone));
     }
 
     #[test]
     fn messages_that_nobody_receives_stop_the_credits_and_then_end_the_channel() {
-        let (channel, mut carrier) = Channel::<u32>::over_carrier(Dispatch::Queue, || {});
+        let (channel, mut carrier) = Channel::<u32>::over_carrier(Some, || {});
         let delivered = (0..1000).filter(|_| carrier.on_line(b"8\n")).count();
         assert_eq!(delivered, QUEUE_MAX);
         assert!(carrier.is_backlogged());
@@ -287,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_peer_gets_credits_again_when_its_messages_were_received() {
-        let (channel, mut carrier) = Channel::<u32>::over_carrier(Dispatch::Queue, || {});
+        let (channel, mut carrier) = Channel::<u32>::over_carrier(Some, || {});
         for _ in 0..BACKLOG {
             assert!(!carrier.is_backlogged() && carrier.on_line(b"8\n"));
         }
@@ -298,7 +263,7 @@ mod tests {
 
     #[test]
     fn replies_that_nobody_takes_end_the_channel() {
-        let (channel, mut carrier) = Channel::<u32>::over_carrier(Dispatch::Queue, || {});
+        let (channel, mut carrier) = Channel::<u32>::over_carrier(Some, || {});
         assert_eq!((0..1000).filter(|_| channel.send(&7).is_ok()).count(), QUEUE_MAX);
         assert_eq!(carrier.next_line().as_deref(), Some("7\n"));
         assert_eq!(channel.send(&7), Ok(()));
@@ -307,13 +272,16 @@ mod tests {
     #[test]
     fn a_timeout_differs_from_the_end_of_the_stream() {
         let (channel, _theirs) = pair();
-        assert_eq!(channel.recv_within(Duration::from_millis(1)), Err(ChannelError::TimedOut));
+        assert_eq!(
+            channel.recv_within(Duration::from_millis(1)),
+            Err(Error::Silent(Duration::from_millis(1)))
+        );
     }
 
     #[test]
     fn a_message_handled_on_the_reading_thread_is_not_queued() {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");
-        let keep_odd = |n: u32| if n.is_multiple_of(2) { Dispatch::Handled } else { Dispatch::Queue(n) };
+        let keep_odd = |n: u32| (!n.is_multiple_of(2)).then_some(n);
         let channel = Channel::new(ours, keep_odd, || {}).expect("a thread");
         (&theirs).write_all(b"2\n3\n").expect("room");
         assert_eq!(channel.recv(), Ok(3));

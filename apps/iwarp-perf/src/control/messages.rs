@@ -7,7 +7,7 @@ use ironwarp_bench::report::TestResult;
 use ironwarp_bench::{Case, PathKind, ServerSlice};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{ServerSetup, Session};
+use crate::plan::Session;
 
 /// From the parent to the client.
 #[derive(Debug, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub struct Measured {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToServer {
     /// Open the device, if the session needs one.
-    Open(Box<ServerSetup>),
+    Open(Box<Session>),
     /// Listen for a TCP baseline, in this network namespace if there is one.
     Listen { path: PathKind, namespace: Option<PathBuf> },
     /// Open the cases of a group and accept the queue pairs of the client.

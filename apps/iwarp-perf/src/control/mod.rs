@@ -8,5 +8,5 @@
 mod channel;
 mod messages;
 
-pub use channel::{Carrier, Channel, ChannelError, Dispatch};
+pub use channel::{Carrier, Channel};
 pub use messages::{FromClient, FromServer, Measured, ToClient, ToServer};

@@ -4,10 +4,8 @@ mod run;
 mod workdir;
 
 use std::fmt::Display;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use ironwarp::Config;
 use ironwarp::config::DeviceConfig;
@@ -20,9 +18,7 @@ use ironwarp_cli::{fail, on_interrupt, print_stdout, start_log};
 use crate::about::{self, PROGRAM};
 use crate::child::DEFAULT_LOG;
 use crate::cli::{Args, AtomicsArg, CliExit, Command, Format};
-use crate::plan::{
-    AppOptions, LOCKED, PairKind, Plan, ServerPlacement, Session, atomics, scaling, single, suite,
-};
+use crate::plan::{LOCKED, PairKind, Plan, ServerPlacement, Session, atomics, scaling, single, suite};
 use crate::server::standalone;
 use run::Run;
 use workdir::WorkDir;
@@ -34,17 +30,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
     if args.command == Command::Server {
         let (text, config) = configuration(args)?;
         let _log = start_log(args.log.as_deref().unwrap_or(DEFAULT_LOG))?;
-        let setup = standalone::Setup {
-            text,
-            config,
-            port: args.port,
-            pcap: args.pcap.clone(),
-            clients: args.clients,
-            client_timeout: Duration::from_secs(args.client_timeout),
-            slice_limit: Duration::from_secs(args.slice_limit),
-            memory_bytes: args.memory << 20,
-        };
-        return standalone::run(&setup, args.config.as_deref().unwrap_or(Path::new("")));
+        return standalone::run(args, &text, &config);
     }
     let folder = WorkDir::new().map_err(|error| format!("a temporary folder: {error}"))?;
     let plan = make_plan(args, &folder)?;
@@ -63,7 +49,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
     Ok(finish(args, &outcome, ended))
 }
 
-/// Returns the command line with the name of the program but not its folder, for the report.
+/// The command line with the name of the program but not its folder, for the report.
 fn command() -> String {
     let quoted = |word: String| if word.contains(char::is_whitespace) { format!("'{word}'") } else { word };
     let words = std::env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
@@ -109,34 +95,6 @@ fn configuration(args: &Args) -> Result<(String, Config), CliExit> {
     Err(error(&problem).into())
 }
 
-/// Returns the session of a client with a server that already runs, and the path of its device.
-fn remote_session(args: &Args, peer: SocketAddr, cores: CorePair) -> Result<(Session, PathKind), CliExit> {
-    let (text, config) = configuration(args)?;
-    let session = Session {
-        server_placement: ServerPlacement::Remote,
-        client_core: config.core.processor.unwrap_or(cores.client),
-        server_core: cores.server,
-        app_core: args.app_core,
-        events: args.events,
-        cores: 1,
-        client_config: Some(text),
-        peer: Some(peer),
-        device: Some(config.port.device.kind().to_owned()),
-        mtu: config.port.mtu,
-        pcap: args.pcap.clone(),
-        ..Session::default()
-    };
-    let path = match config.port.device {
-        DeviceConfig::Memif { .. } => PathKind::Memif,
-        DeviceConfig::Tap { .. } => PathKind::Tap,
-        DeviceConfig::AfPacket { .. } => PathKind::AfPacket,
-        DeviceConfig::AfXdp { .. } => PathKind::AfXdp,
-        DeviceConfig::Pci { .. } => PathKind::Pci,
-        _ => PathKind::Wire,
-    };
-    Ok((session, path))
-}
-
 fn make_plan(args: &Args, folder: &WorkDir) -> Result<Plan, CliExit> {
     let processors = allowed();
     let cores = CorePair::choose(&processors);
@@ -144,16 +102,21 @@ fn make_plan(args: &Args, folder: &WorkDir) -> Result<Plan, CliExit> {
         let list: Vec<String> = processors.iter().map(usize::to_string).collect();
         return Err(format!("--app-core {core}: must be one of {}", list.join(", ")).into());
     }
-    if let (Some(peer), Some(test)) = (args.connect, args.command.test()) {
-        let (session, path) = remote_session(args, peer, cores)?;
-        let mut cases = args.cases(test, path)?;
-        cases.iter_mut().for_each(|case| case.mtu = session.mtu);
-        return Ok(single(session, cases, args.budget(), args.intervals()?));
-    }
     let is_loopback = matches!(args.command, Command::Scaling | Command::Atomics);
+    let session = Session {
+        client_core: cores.client,
+        server_core: cores.server,
+        app_core: args.app_core,
+        events: args.events,
+        cores: args.cores.unwrap_or(if is_loopback { 2 } else { 1 }),
+        pcap: args.pcap.clone(),
+        ..Session::default()
+    };
+    if let (Some(_), Some(test)) = (args.connect, args.command.test()) {
+        return remote_test(args, test, session);
+    }
     let default_pair = if is_loopback { PairKind::in_process() } else { PairKind::default_kind() };
     let pair = args.pair.unwrap_or(default_pair);
-    let cores_per_end = args.cores.unwrap_or(if is_loopback { 2 } else { 1 });
     if args.mtu > pair.mtu_max() {
         return Err(
             format!("--mtu {}: at most {} with --pair {}", args.mtu, pair.mtu_max(), pair.name()).into()
@@ -164,33 +127,67 @@ fn make_plan(args: &Args, folder: &WorkDir) -> Result<Plan, CliExit> {
             format!("--cores {cores}: at most {} with --pair {}", pair.cores_max(), pair.name()).into()
         );
     }
-    let app_options = AppOptions { core: args.app_core, events: args.events, cores: cores_per_end };
+    let is_kernel = args.command.test().is_some_and(|test| test.transport() == Transport::KernelTcp);
+    if !pair.is_built_in() && !is_kernel {
+        let problem = "this build has no DPDK: use --pair memory, or build with the feature `dpdk`";
+        return Err(format!("--pair {}: {problem}", pair.name()).into());
+    }
+    if is_loopback && !pair.is_one_process() {
+        let problem = "must be ring or memory: each core runs a client and a server of one process";
+        return Err(format!("--pair {}: {problem}", pair.name()).into());
+    }
     let session = |mtu: u16| {
-        let mut session = pair.session(mtu, cores, app_options, folder.path());
-        session.pcap = args.pcap.clone();
+        let mut session = pair.connect(Session { mtu, ..session.clone() }, folder.path());
         configure(args, &mut session);
         session
     };
-    match args.command {
-        Command::Test(test) => single_test(args, test, session(args.mtu), pair),
-        Command::Suite => {
-            check_built_in(pair)?;
-            Ok(suite(session, pair, args.quick))
-        }
-        _ => {
-            check_built_in(pair)?;
-            if !pair.is_one_process() {
-                let problem = "must be ring or memory: each core runs a client and a server of one process";
-                return Err(format!("--pair {}: {problem}", pair.name()).into());
+    let (path, budget) = (pair.path(), args.budget());
+    let has_core_each = usize::from(session(args.mtu).cores) <= processors.len();
+    Ok(match args.command {
+        Command::Test(test) => {
+            let mut session = session(args.mtu);
+            if is_kernel {
+                session.server_placement = ServerPlacement::Process;
+                (session.client_config, session.server_config) = (None, None);
             }
-            let has_core_each = usize::from(cores_per_end) <= processors.len();
-            let (session, budget) = (session(args.mtu), args.budget());
-            Ok(match args.command {
-                Command::Atomics => atomics(session, pair.path(), budget, has_core_each),
-                _ => scaling(session, pair.path(), args.size.unwrap_or(64), budget, has_core_each),
-            })
+            let mut plan = single(session, args.cases(test, path)?, budget, args.intervals()?);
+            if is_setup_of_several_cores(args) {
+                let note =
+                    format!("several cores share the local ports: tcp.time_wait_ms = {SETUP_TIME_WAIT_MS}");
+                let groups = plan.sessions.iter_mut().flat_map(|session| &mut session.groups);
+                groups.for_each(|group| group.note = Some(note.clone()));
+            }
+            plan
         }
-    }
+        Command::Suite => suite(session, pair, args.quick),
+        Command::Atomics => atomics(session(args.mtu), path, budget, has_core_each),
+        _ => scaling(session(args.mtu), path, args.size.unwrap_or(64), budget, has_core_each),
+    })
+}
+
+/// The plan of a client with a server that already runs.
+fn remote_test(args: &Args, test: Test, session: Session) -> Result<Plan, CliExit> {
+    let (text, Config { core, port, .. }) = configuration(args)?;
+    let path = match port.device {
+        DeviceConfig::Memif { .. } => PathKind::Memif,
+        DeviceConfig::Tap { .. } => PathKind::Tap,
+        DeviceConfig::AfPacket { .. } => PathKind::AfPacket,
+        DeviceConfig::AfXdp { .. } => PathKind::AfXdp,
+        DeviceConfig::Pci { .. } => PathKind::Pci,
+        _ => PathKind::Wire,
+    };
+    let session = Session {
+        server_placement: ServerPlacement::Remote,
+        client_core: core.processor.unwrap_or(session.client_core),
+        client_config: Some(text),
+        peer: args.connect,
+        device: Some(port.device.kind().to_owned()),
+        mtu: port.mtu,
+        ..session
+    };
+    let mut cases = args.cases(test, path)?;
+    cases.iter_mut().for_each(|case| case.mtu = session.mtu);
+    Ok(single(session, cases, args.budget(), args.intervals()?))
 }
 
 /// Adds the settings of options to the configurations of a session.
@@ -205,9 +202,7 @@ fn configure(args: &Args, session: &mut Session) {
     if args.atomics == AtomicsArg::Locked {
         settings += LOCKED;
     }
-    for config in [&mut session.client_config, &mut session.server_setup.config].into_iter().flatten() {
-        config.push_str(&settings);
-    }
+    session.configs().for_each(|config| config.push_str(&settings));
     if let (Some(config), Some(page)) = (&mut session.client_config, &args.stats_page) {
         config.push_str(&format!("[stats]\npage = {page:?}\n"));
     }
@@ -221,50 +216,22 @@ fn is_setup_of_several_cores(args: &Args) -> bool {
     args.command.test().is_some_and(Test::is_connection_setup) && args.cores.is_some_and(|cores| cores > 1)
 }
 
-fn single_test(args: &Args, test: Test, mut session: Session, pair: PairKind) -> Result<Plan, CliExit> {
-    let cases = args.cases(test, pair.path())?;
-    if test.transport() != Transport::KernelTcp {
-        check_built_in(pair)?;
-    } else {
-        session.server_placement = ServerPlacement::Process;
-        session.client_config = None;
-        session.server_setup.config = None;
-    }
-    let mut plan = single(session, cases, args.budget(), args.intervals()?);
-    if is_setup_of_several_cores(args) {
-        let note = format!("several cores share the local ports: tcp.time_wait_ms = {SETUP_TIME_WAIT_MS}");
-        plan.sessions.iter_mut().flat_map(|session| &mut session.groups).for_each(|group| {
-            group.note = Some(note.clone());
-        });
-    }
-    Ok(plan)
-}
-
-fn check_built_in(pair: PairKind) -> Result<(), CliExit> {
-    if pair.is_built_in() {
-        return Ok(());
-    }
-    let problem = "this build has no DPDK: use --pair memory, or build with the feature `dpdk`";
-    Err(format!("--pair {}: {problem}", pair.name()).into())
-}
-
 /// Prints and writes the results, and returns the exit code. `ended` is the reason if the run is incomplete.
 fn finish(args: &Args, outcome: &Outcome, ended: Result<(), String>) -> ExitCode {
-    if !outcome.report.results.is_empty() {
+    let results = &outcome.report.results;
+    if !results.is_empty() {
         print_stdout(match args.format {
             Format::Table => tables(&outcome.report, terminal_width()),
             Format::Perftest => perftest_text(&outcome.report),
         });
     }
     let written = write_files(args, outcome);
-    let errors: u64 = outcome.report.results.iter().map(error_count).sum();
-    let is_setup = outcome.report.results.iter().any(|result| result.test.is_connection_setup());
-    let what = if is_setup {
-        "connections failed, or their messages were lost"
-    } else {
-        "messages were lost or wrong"
+    let is_setup = results.iter().any(|result| result.test.is_connection_setup());
+    let what = match is_setup {
+        true => "connections failed, or their messages were lost",
+        false => "messages were lost or wrong",
     };
-    let complete = match errors {
+    let complete = match results.iter().map(error_count).sum::<u64>() {
         // Only Ctrl-C ends such a run, also during its warm-up.
         0 if args.run_infinitely => Ok(()),
         0 => measured(&outcome.report),
@@ -283,7 +250,7 @@ const DISTURBED_CODE: u8 = 3;
 const DISTURBED: &str = "suite: raw frames, the floor, moved by more than 20 % in every round: the figures are those of a \
                          machine with other work; end that and run the suite again";
 
-/// Returns whether no round of any floor was steady. Ratios to a floor that moves say nothing, and all rounds count.
+/// Whether no round of any floor was steady. Ratios to a floor that moves say nothing, and all rounds count.
 fn is_disturbed(report: &Report) -> bool {
     let floors = report.results.iter().filter(|result| matches!(result.test, Test::FrameLat | Test::FrameBw));
     let mut rounds = floors.flat_map(|floor| floor.round_log.iter().flatten()).peekable();
@@ -301,7 +268,7 @@ fn measured(report: &Report) -> Result<(), String> {
     }
 }
 
-/// Returns the lost or wrong messages that make the run fail. Lost raw frames do not, because nothing retransmits them;
+/// The lost or wrong messages that make the run fail. Lost raw frames do not, because nothing retransmits them;
 /// a latency test of raw frames fails if none came back.
 fn error_count(result: &TestResult) -> u64 {
     match result.test {

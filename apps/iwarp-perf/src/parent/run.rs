@@ -16,7 +16,8 @@ use ironwarp_cli::print_stdout;
 
 use crate::child::{DEFAULT_LOG, Role, exit_text, wait_or_kill};
 use crate::cli::Format;
-use crate::control::{Channel, ChannelError, Dispatch, FromClient, ToClient};
+use crate::control::{Channel, FromClient, ToClient};
+use crate::error::{Error, Result};
 use crate::plan::{Plan, Session};
 
 /// The time that a client has to exit after its last message.
@@ -77,7 +78,7 @@ impl<'a> Run<'a> {
     }
 
     /// Starts a client in its own process group, so that only the parent receives Ctrl-C.
-    fn start(&self) -> io::Result<(Child, Channel<FromClient>)> {
+    fn start(&self) -> Result<(Child, Channel<FromClient>)> {
         let (ours, theirs) = UnixStream::pair()?;
         let (stdout, stderr) = if self.log.is_some() {
             (Stdio::from(io::stderr()), Stdio::inherit())
@@ -92,7 +93,7 @@ impl<'a> Run<'a> {
             .stderr(stderr)
             .process_group(0)
             .spawn()?;
-        Ok((client, Channel::new(ours, Dispatch::Queue, || {})?))
+        Ok((client, Channel::new(ours, Some, || {})?))
     }
 
     /// Collects the results of a client until it reports success or failure. `None` if it exits before.
@@ -124,8 +125,8 @@ impl<'a> Run<'a> {
                 }),
                 Ok(FromClient::Failed(line)) => return Some(Err(line)),
                 Ok(FromClient::Done) => return Some(Ok(())),
-                Err(ChannelError::TimedOut) => {}
-                Err(ChannelError::Closed) => return None,
+                Err(Error::Silent(_)) => {}
+                Err(_) => return None,
             }
         }
     }

@@ -44,16 +44,17 @@ pub struct Session {
     /// The processor of the client's application thread, if it is not the polled one.
     pub app_core: Option<usize>,
     /// The device of each end is an end of a veth pair, in a network namespace of its own. The client creates both.
-    #[serde(default)]
     pub veth: bool,
+    /// The network namespace of the server's device, if it is not that of the client.
+    pub server_namespace: Option<PathBuf>,
     /// Applications sleep until an event. Their threads are not the polled ones and are not pinned without `app_core`.
     pub events: bool,
     /// Polled cores at each end. Several have threads of their own.
     pub cores: u16,
     /// The configuration of the client, TOML. `None`: the session needs no device.
     pub client_config: Option<String>,
-    /// The setup of the server.
-    pub server_setup: ServerSetup,
+    /// That of a server on this machine.
+    pub server_config: Option<String>,
     /// The address of the server on the device.
     pub peer: Option<SocketAddr>,
     /// The name of the device in the report.
@@ -66,49 +67,16 @@ pub struct Session {
     pub groups: Vec<Group>,
 }
 
-/// What the server needs before it opens its device.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct ServerSetup {
-    /// Its configuration, TOML. `None`: it needs no device.
-    pub config: Option<String>,
-    /// The network namespace of its device, if it is not that of this process.
-    #[serde(default)]
-    pub namespace: Option<PathBuf>,
-    /// Its processor.
-    pub core: usize,
-    /// The address that it listens on.
-    pub listen: Option<SocketAddr>,
-    /// Its application sleeps until an event, on a thread that is not the polled one.
-    pub events: bool,
-    /// Its polled cores.
-    pub cores: u16,
-}
-
-/// Where applications run, and how they wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AppOptions {
-    /// The processor of the client's application thread, if it is not the polled one.
-    pub core: Option<usize>,
-    /// Both applications sleep until an event.
-    pub events: bool,
-    /// Polled cores at each end.
-    pub cores: u16,
-}
-
 /// Where the server runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum ServerPlacement {
     #[default]
     /// In a process that the client starts.
     Process,
-    /// In a thread of the client, over two DPDK ports that are connected back to back.
-    RingThread,
-    /// In a thread of the client, over memory.
-    MemoryThread,
-    /// On every core together with the client, over two DPDK ports that are connected back to back.
-    RingLoopback,
-    /// On every core together with the client, over memory.
-    MemoryLoopback,
+    /// In a thread of the client.
+    Thread,
+    /// On every core together with the client.
+    Loopback,
     /// On another machine, or in a process that the user started.
     Remote,
 }
@@ -142,9 +110,12 @@ pub struct GroupCase {
 }
 
 impl Plan {
-    /// Returns the slices of the run if no round is dropped.
+    /// The slices of the run if no round is dropped. One more slice of the floor ends the last round of a group.
     pub fn slices(&self) -> u64 {
-        self.groups().map(Group::slices).sum()
+        let of_group = |group: &Group| {
+            u64::from(group.rounds) * group.cases.len() as u64 + u64::from(group.floor.is_some())
+        };
+        self.groups().map(of_group).sum()
     }
 
     /// Estimates the duration of the run.
@@ -155,12 +126,12 @@ impl Plan {
         measured + SESSION * self.sessions.len() as u32
     }
 
-    /// Returns whether the terminal shows a line for each slice.
+    /// Whether the terminal shows a line for each slice.
     pub fn reports_slices(&self) -> bool {
         self.groups().any(|group| group.reports_slices)
     }
 
-    /// Returns whether the run lasts until the user ends it.
+    /// Whether the run lasts until the user ends it.
     pub fn is_unlimited(&self) -> bool {
         self.groups().any(|group| group.rounds == RoundPlan::UNLIMITED)
     }
@@ -177,15 +148,10 @@ impl Group {
         self.cases.len() - 1
     }
 
-    /// Returns how the group is measured.
+    /// How the group is measured.
     pub fn round_plan(&self) -> RoundPlan {
         let &Group { floor, rounds, spare_rounds, .. } = self;
         RoundPlan { cases: self.cases.len(), floor, rounds, spare_rounds }
-    }
-
-    /// Returns the slices if no round is dropped. One more slice of the floor ends the last round.
-    fn slices(&self) -> u64 {
-        u64::from(self.rounds) * self.cases.len() as u64 + u64::from(self.floor.is_some())
     }
 
     fn expected_duration(&self) -> Duration {
@@ -205,20 +171,33 @@ impl Group {
 }
 
 impl Session {
-    /// Returns the processor of the client's polled thread, if the application has another one.
-    pub fn worker_processor(&self) -> Option<usize> {
+    /// The processor of the client's polled thread, if the application has another one.
+    pub fn client_worker(&self) -> Option<usize> {
         (self.app_core.is_some() || self.events).then_some(self.client_core)
     }
 
-    /// Returns the processors of both ends.
+    /// The processor of the server's polled thread, if the application has another one.
+    pub fn server_worker(&self) -> Option<usize> {
+        self.events.then_some(self.server_core)
+    }
+
+    /// The processors of both ends.
     pub fn processors(&self) -> CorePair {
         CorePair { client: self.client_core, server: self.server_core }
     }
+
+    /// The configurations that the session has.
+    pub fn configs(&mut self) -> impl Iterator<Item = &mut String> {
+        [&mut self.client_config, &mut self.server_config].into_iter().flatten()
+    }
 }
 
-impl ServerSetup {
-    /// Returns the processor of the server's polled thread, if the application has another one.
-    pub fn worker_processor(&self) -> Option<usize> {
-        self.events.then_some(self.core)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session on two processors, without devices.
+    pub fn session(mtu: u16) -> Session {
+        Session { server_core: 1, cores: 1, mtu, ..Session::default() }
     }
 }

@@ -1,14 +1,13 @@
 //! Pairs: both ends on this machine, without a configuration file.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use clap::ValueEnum;
 use ironwarp_bench::PathKind;
 use ironwarp_bench::baseline::namespaces::{CLIENT_INTERFACE, SERVER_INTERFACE};
-use ironwarp_bench::host::CorePair;
 
-use super::{AppOptions, ServerPlacement, ServerSetup, Session};
+use super::{ServerPlacement, Session};
 
 /// Addresses of the two ends, from the block that RFC 2544 reserves for benchmarks.
 const CLIENT_ADDR: &str = "198.19.0.1";
@@ -36,23 +35,23 @@ pub enum PairKind {
 }
 
 impl PairKind {
-    /// Returns the pair of a run without `--pair`.
+    /// The pair of a run without `--pair`.
     pub fn default_kind() -> Self {
         if cfg!(feature = "dpdk") { PairKind::Memif } else { PairKind::Memory }
     }
 
-    /// Returns the pair of a run with both ends in one process.
+    /// The pair of a run with both ends in one process.
     pub fn in_process() -> Self {
         if cfg!(feature = "dpdk") { PairKind::Ring } else { PairKind::Memory }
     }
 
-    /// Returns whether this build supports the pair.
+    /// Whether this build supports the pair.
     pub fn is_built_in(self) -> bool {
         let native = matches!(self, PairKind::Memory | PairKind::Memif | PairKind::MemifNative);
         cfg!(feature = "dpdk") || native
     }
 
-    /// Returns what connects the ends.
+    /// What connects the ends.
     pub fn path(self) -> PathKind {
         match self {
             PairKind::Memif | PairKind::MemifNative => PathKind::Memif,
@@ -62,34 +61,30 @@ impl PairKind {
         }
     }
 
-    /// Returns the name on the command line.
+    /// The name on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Returns whether both ends are threads of one process.
+    /// Whether both ends are threads of one process.
     pub fn is_one_process(self) -> bool {
         matches!(self, PairKind::Ring | PairKind::Memory)
     }
 
-    /// Returns the most polled cores of an end. DPDK's af_xdp sees one queue of a veth interface.
+    /// The most polled cores of an end. DPDK's af_xdp sees one queue of a veth interface.
     pub fn cores_max(self) -> u16 {
         if self == PairKind::VethAfXdp { 1 } else { u16::MAX }
     }
 
-    /// Returns the largest MTU in bytes.
+    /// The largest MTU in bytes.
     pub fn mtu_max(self) -> u16 {
         // A buffer of an XDP socket is at most a page.
         if self == PairKind::VethAfXdp { 1500 } else { u16::MAX }
     }
 
-    /// Returns a session without groups. `folder` is private to it.
-    pub fn session(self, mtu: u16, cores: CorePair, app_options: AppOptions, folder: &Path) -> Session {
-        let AppOptions { core: app_core, events, cores: count } = app_options;
-        let app_core_is_free = app_core.is_none_or(|core| core != cores.client && core != cores.server);
-        // A thread that sleeps may wake up on a polled processor, and threads of several cores are not pinned.
-        let exclusive = cores.is_distinct() && app_core_is_free && !events && count == 1;
-        let (client, server, device, placement) = match self {
+    /// Adds to a session the devices of this pair and the configurations of both ends. `folder` is private to it.
+    pub fn connect(self, session: Session, folder: &Path) -> Session {
+        let (client, server, device, server_placement) = match self {
             PairKind::Memif | PairKind::MemifNative => {
                 let socket = folder.join("memif.sock");
                 let native = self == PairKind::MemifNative || !cfg!(feature = "dpdk");
@@ -104,11 +99,11 @@ impl PairKind {
             }
             PairKind::Ring => {
                 let end = |number: u8| format!("device.ring = {{ end = {number} }}");
-                (end(0), end(1), "net_ring0", ServerPlacement::RingThread)
+                (end(0), end(1), "net_ring0", ServerPlacement::Thread)
             }
             PairKind::Memory => {
                 let end = || "device.memory = {}".to_owned();
-                (end(), end(), "memory", ServerPlacement::MemoryThread)
+                (end(), end(), "memory", ServerPlacement::Thread)
             }
             PairKind::VethAfPacket | PairKind::VethAfXdp => {
                 let kind = if self == PairKind::VethAfXdp { "af_xdp" } else { "af_packet" };
@@ -118,63 +113,42 @@ impl PairKind {
             }
         };
         Session {
-            server_placement: placement,
-            client_core: cores.client,
-            server_core: cores.server,
-            app_core,
+            server_placement,
             veth: self.path() == PathKind::Veth,
-            events,
-            cores: count,
-            client_config: Some(config(&client, CLIENT_ADDR, mtu, (count, cores.client), exclusive)),
-            server_setup: ServerSetup {
-                config: Some(config(&server, SERVER_ADDR, mtu, (count, cores.server), exclusive)),
-                core: cores.server,
-                namespace: None,
-                listen: address(SERVER_ADDR),
-                events,
-                cores: count,
-            },
-            peer: address(SERVER_ADDR),
+            client_config: Some(config(&session, &client, CLIENT_ADDR, session.client_core)),
+            server_config: Some(config(&session, &server, SERVER_ADDR, session.server_core)),
+            peer: SERVER_ADDR.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, PORT)),
             device: Some(device.to_owned()),
-            mtu,
-            ..Session::default()
+            ..session
         }
     }
 }
 
-/// Returns the configuration of one end. Threads that share a processor must yield it. The threads of several cores are
-/// not pinned.
-fn config(
-    device: &str,
-    address: &str,
-    mtu: u16,
-    (count, processor): (u16, usize),
-    exclusive: bool,
-) -> String {
+/// The configuration of one end. Threads that share a processor must yield it. A thread that sleeps may wake up on a polled
+/// processor, and threads of several cores are not pinned.
+fn config(session: &Session, device: &str, address: &str, processor: usize) -> String {
+    let &Session { mtu, cores, app_core, events, .. } = session;
+    let polled = session.processors();
+    let app_core_is_free = app_core.is_none_or(|core| core != polled.client && core != polled.server);
+    let exclusive = polled.is_distinct() && app_core_is_free && !events && cores == 1;
     let idle = if exclusive { "spin" } else { "yield" };
-    let cores = if count == 1 { format!("processor = {processor}") } else { format!("count = {count}") };
+    let cores = if cores == 1 { format!("processor = {processor}") } else { format!("count = {cores}") };
     format!(
         "[port]\nmtu = {mtu}\n{device}\n[net]\naddress = \"{address}/24\"\n\
          [core]\n{cores}\nidle = \"{idle}\"\n"
     )
 }
 
-fn address(ip: &str) -> Option<SocketAddr> {
-    Some(SocketAddr::new(ip.parse().ok()?, PORT))
-}
-
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
-
-    pub const CORES: CorePair = CorePair { client: 0, server: 1 };
-    pub const ONE_CORE: AppOptions = AppOptions { core: None, events: false, cores: 1 };
+    use crate::plan::tests::session;
 
     #[test]
     fn the_ends_of_a_memif_pair_have_one_socket_and_opposite_roles() {
-        let session = PairKind::Memif.session(9000, CORES, ONE_CORE, Path::new("/run/x"));
+        let session = PairKind::Memif.connect(session(9000), Path::new("/run/x"));
         let client = session.client_config.expect("a device");
-        let server = session.server_setup.config.expect("a device");
+        let server = session.server_config.expect("a device");
         assert!(client.contains("role = \"client\", socket = \"/run/x/memif.sock\""), "{client}");
         assert!(server.contains("role = \"server\", socket = \"/run/x/memif.sock\""), "{server}");
         assert!(
@@ -186,8 +160,8 @@ pub mod tests {
 
     #[test]
     fn a_native_pair_names_its_driver_and_needs_no_dpdk() {
-        let session = PairKind::MemifNative.session(9000, CORES, ONE_CORE, Path::new("/run/x"));
-        for config in [session.client_config, session.server_setup.config] {
+        let session = PairKind::MemifNative.connect(session(9000), Path::new("/run/x"));
+        for config in [session.client_config, session.server_config] {
             assert!(config.expect("a device").contains("driver = \"native\""));
         }
         assert_eq!(PairKind::MemifNative.name(), "memif-native");
@@ -197,22 +171,22 @@ pub mod tests {
     #[test]
     fn the_ends_of_a_veth_pair_open_their_interfaces_in_two_namespaces() {
         for (pair, key) in [(PairKind::VethAfPacket, "af_packet"), (PairKind::VethAfXdp, "af_xdp")] {
-            let session = pair.session(1500, CORES, ONE_CORE, Path::new("/run/x"));
+            let session = pair.connect(session(1500), Path::new("/run/x"));
             let client = session.client_config.expect("a device");
-            let server = session.server_setup.config.expect("a device");
+            let server = session.server_config.expect("a device");
             assert!(client.contains(&format!("device.{key} = {{ interface = \"iw0\" }}")), "{client}");
             assert!(server.contains(&format!("device.{key} = {{ interface = \"iw1\" }}")), "{server}");
             assert_eq!((session.veth, session.server_placement), (true, ServerPlacement::Process));
             assert_eq!(pair.name(), format!("veth-{key}"));
         }
-        assert!(!PairKind::Memif.session(1500, CORES, ONE_CORE, Path::new("/run/x")).veth);
+        assert!(!PairKind::Memif.connect(session(1500), Path::new("/run/x")).veth);
     }
 
     #[test]
     fn a_worker_yields_the_processor_that_an_application_may_use() {
         let idle = |core, events| {
-            let app_options = AppOptions { core, events, ..ONE_CORE };
-            let session = PairKind::Ring.session(1500, CORES, app_options, Path::new("/run/x"));
+            let session = Session { app_core: core, events, ..session(1500) };
+            let session = PairKind::Ring.connect(session, Path::new("/run/x"));
             session.client_config.expect("a device")
         };
         assert!(idle(Some(1), false).contains("\"yield\"") && idle(Some(0), false).contains("\"yield\""));
@@ -222,9 +196,9 @@ pub mod tests {
 
     #[test]
     fn workers_that_share_a_processor_yield_it() {
-        let cores = CorePair { client: 0, server: 0 };
-        let session = PairKind::Ring.session(1500, cores, ONE_CORE, Path::new("/run/x"));
+        let session = Session { server_core: 0, ..session(1500) };
+        let session = PairKind::Ring.connect(session, Path::new("/run/x"));
         assert!(session.client_config.expect("a device").contains("idle = \"yield\""));
-        assert_eq!(session.server_placement, ServerPlacement::RingThread);
+        assert_eq!(session.server_placement, ServerPlacement::Thread);
     }
 }

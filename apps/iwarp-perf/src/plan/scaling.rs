@@ -74,15 +74,10 @@ fn per_round(total: Budget) -> Budget {
 
 /// Returns a plan with both ends on every core.
 fn loopback_plan(mut session: Session, group: Group, has_core_each: bool) -> Plan {
-    for config in [&mut session.client_config, &mut session.server_setup.config].into_iter().flatten() {
-        if has_core_each {
-            *config = config.replace("\"yield\"", "\"spin\"");
-        }
+    if has_core_each {
+        session.configs().for_each(|config| *config = config.replace("\"yield\"", "\"spin\""));
     }
-    session.server_placement = match session.server_placement {
-        ServerPlacement::MemoryThread => ServerPlacement::MemoryLoopback,
-        _ => ServerPlacement::RingLoopback,
-    };
+    session.server_placement = ServerPlacement::Loopback;
     session.groups.push(Group { rounds: ROUNDS, ..group });
     Plan { sessions: vec![session] }
 }

@@ -120,10 +120,10 @@ mod tests {
     use ironwarp_bench::Transport;
 
     use super::*;
-    use crate::plan::pair::tests::{CORES, ONE_CORE};
+    use crate::plan::tests::session;
 
     fn plan(quick: bool) -> Plan {
-        let session = |mtu| PairKind::Memif.session(mtu, CORES, ONE_CORE, Path::new("/run/x"));
+        let session = |mtu| PairKind::Memif.connect(session(mtu), Path::new("/run/x"));
         suite(session, PairKind::Memif, quick)
     }
 
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_pair_without_jumbo_frames_has_one_session() {
-        let session = |mtu| PairKind::VethAfXdp.session(mtu, CORES, ONE_CORE, Path::new("/run/x"));
+        let session = |mtu| PairKind::VethAfXdp.connect(session(mtu), Path::new("/run/x"));
         let plan = suite(session, PairKind::VethAfXdp, true);
         assert_eq!(plan.sessions.iter().map(|session| session.mtu).collect::<Vec<_>>(), [ORDINARY_MTU]);
     }

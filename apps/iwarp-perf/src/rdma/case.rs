@@ -6,8 +6,9 @@ use ironwarp::{AcceptParams, ConnectParams, Event, Framing};
 use ironwarp_bench::report::TestResult;
 use ironwarp_bench::{ServerSlice, Slice, StopCondition, StopSignal};
 
-use super::endpoint::{Endpoint, RdmaError, Result};
+use super::endpoint::Endpoint;
 use super::open_case::{CM_TIMEOUT, Hello, OpenCase, extensions, hello};
+use crate::error::{Error, Result};
 
 /// Connections in setup at a time: below the default limit of half-open connections (`limits.half_open`).
 const CONNECTING_MAX: usize = 64;
@@ -163,5 +164,5 @@ fn check_cm_event(event: Event) -> Result<()> {
         Event::ListenFailed { local } => format!("{local} is taken"),
         _ => return Ok(()),
     };
-    Err(RdmaError::Disconnected(why))
+    Err(Error::Failed(format!("the connection ended: {why}")))
 }

@@ -18,8 +18,8 @@ use ironwarp::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::error::{RdmaError, Result};
 use crate::control::Carrier;
+use crate::error::{Error, Result};
 
 /// Polls of the endpoint between two polls of the control connection: a power of two.
 pub const POLLS_PER_CONTROL_POLL: u32 = 64;
@@ -47,7 +47,7 @@ const MESSAGE_BYTES_MAX: usize = 1 << 16;
 /// An idle end sends an empty Send after this time.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// A peer that is silent for this time has gone. Registering a gigabyte of memory takes less.
-const PEER_TIMEOUT: Duration = Duration::from_secs(20);
+pub const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The private data of the connection request and of its reply.
 #[derive(Serialize, Deserialize)]
@@ -102,19 +102,20 @@ pub struct ControlChannel {
 }
 
 impl ControlChannel {
-    /// Creates an unconnected end with its receives posted.
+    /// Creates an unconnected end with its receives posted. A peer has gone that sends nothing for `peer_timeout`: it
+    /// sends heartbeats while it is idle.
     pub fn new(
         ctx: &mut Context,
         pd: ProtectionDomain,
         carrier: Carrier,
         halt: Option<Arc<AtomicBool>>,
+        peer_timeout: Duration,
     ) -> Result<Self> {
-        let bytes = RECEIVES as usize * SEND_BYTES;
-        let memory = AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))?;
-        let region = ctx.register(pd, memory, Access::LOCAL_WRITE)?;
+        let region =
+            ctx.register(pd, AlignedBuf::pages(RECEIVES as usize * SEND_BYTES)?, Access::LOCAL_WRITE)?;
         let slots = 0..RECEIVES as usize;
         let scatter: Result<Vec<_>> =
-            slots.map(|slot| Ok([region.slice(slot * SEND_BYTES, SEND_BYTES as u32)?])).collect();
+            slots.clone().map(|slot| Ok([region.slice(slot * SEND_BYTES, SEND_BYTES as u32)?])).collect();
         let cq = ctx.create_cq((SENDS + RECEIVES) * 2)?;
         let attr = QpAttr {
             send_depth: SENDS,
@@ -137,18 +138,13 @@ impl ControlChannel {
             poll_count: 0,
             last_tx: now,
             last_rx: now,
-            peer_timeout: PEER_TIMEOUT,
+            peer_timeout,
             is_peer_silent: false,
             halt,
             slice_end: None,
         };
-        (0..RECEIVES as usize).try_for_each(|slot| control.post_receive(ctx, slot))?;
+        slots.into_iter().try_for_each(|slot| control.post_receive(ctx, slot))?;
         Ok(control)
-    }
-
-    /// Sets the time without a message after which the peer has gone. It sends heartbeats while it is idle.
-    pub fn with_peer_timeout(self, peer_timeout: Duration) -> Self {
-        ControlChannel { peer_timeout, ..self }
     }
 
     /// Ends the connection unless a slice that begins now is over within `limit`. `None`: it is over.
@@ -162,32 +158,27 @@ impl ControlChannel {
     }
 
     /// Receives and sends control messages. Fails, with the reason, when the connection is lost.
-    pub fn poll(&mut self, ctx: &mut Context) -> Result<(), String> {
-        self.poll_completions(ctx)?;
+    pub fn poll(&mut self, ctx: &mut Context) -> Result<()> {
+        let mut reaped = [Completion::default(); RECEIVES as usize];
+        let count = ctx.poll_cq(self.cq, &mut reaped)?;
+        for completion in reaped.iter().take(count) {
+            if completion.status != CompletionStatus::Success {
+                return Err(Error::failed("its connection ended"));
+            }
+            if completion.opcode == CompletionOpcode::Receive {
+                self.on_receive(completion.wr_id as usize, completion.byte_len as usize)?;
+                self.post_receive(ctx, completion.wr_id as usize)?;
+            }
+        }
         self.flush(ctx)?;
         self.poll_count = self.poll_count.wrapping_add(1);
         if self.poll_count.is_multiple_of(POLLS_PER_CLOCK_READ) { self.on_timer(ctx) } else { Ok(()) }
     }
 
-    fn poll_completions(&mut self, ctx: &mut Context) -> Result<(), String> {
-        let mut reaped = [Completion::default(); RECEIVES as usize];
-        let count = ctx.poll_cq(self.cq, &mut reaped).map_err(|error| error.to_string())?;
-        for completion in reaped.iter().take(count) {
-            if completion.status != CompletionStatus::Success {
-                return Err("its connection ended".to_owned());
-            }
-            if completion.opcode == CompletionOpcode::Receive {
-                self.on_receive(completion.wr_id as usize, completion.byte_len as usize)?;
-                self.post_receive(ctx, completion.wr_id as usize).map_err(|error| error.to_string())?;
-            }
-        }
-        Ok(())
-    }
-
-    fn on_receive(&mut self, slot: usize, len: usize) -> Result<(), String> {
+    fn on_receive(&mut self, slot: usize, len: usize) -> Result<()> {
         let mut bytes = [0; SEND_BYTES];
         let bytes = bytes.get_mut(..len).ok_or_else(protocol_error)?;
-        self.region.read_at(slot * SEND_BYTES, bytes).map_err(|error| error.to_string())?;
+        self.region.read_at(slot * SEND_BYTES, bytes)?;
         let (&[kind, 0, high, low], payload) =
             bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(protocol_error)?
         else {
@@ -209,7 +200,7 @@ impl ControlChannel {
     }
 
     /// Passes whole messages to the carrier.
-    fn on_bytes(&mut self, bytes: &[u8]) -> Result<(), String> {
+    fn on_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.rx_bytes.extend_from_slice(bytes);
         while let Some(end) = self.rx_bytes.iter().position(|&byte| byte == b'\n') {
             let rest = self.rx_bytes.split_off(end + 1);
@@ -221,7 +212,7 @@ impl ControlChannel {
         if self.rx_bytes.len() > MESSAGE_BYTES_MAX { Err(protocol_error()) } else { Ok(()) }
     }
 
-    fn flush(&mut self, ctx: &mut Context) -> Result<(), String> {
+    fn flush(&mut self, ctx: &mut Context) -> Result<()> {
         if self.tx_bytes.is_empty() {
             self.tx_bytes.extend(self.carrier.next_line().unwrap_or_default().into_bytes());
         }
@@ -230,11 +221,10 @@ impl ControlChannel {
             let payload: Vec<u8> = self.tx_bytes.drain(..part).collect();
             self.send(ctx, DATA, &payload)?;
         }
-        if self.returnable_credits() >= CREDIT_UPDATE_AFTER {
-            self.send(ctx, CREDIT_UPDATE, &[])
-        } else {
-            Ok(())
+        if self.returnable_credits() < CREDIT_UPDATE_AFTER {
+            return Ok(());
         }
+        self.send(ctx, CREDIT_UPDATE, &[])
     }
 
     /// Credits to return now: none while the peer's messages wait.
@@ -242,30 +232,31 @@ impl ControlChannel {
         if self.carrier.is_backlogged() { 0 } else { self.credits_to_return }
     }
 
-    fn send(&mut self, ctx: &mut Context, kind: u8, payload: &[u8]) -> Result<(), String> {
+    fn send(&mut self, ctx: &mut Context, kind: u8, payload: &[u8]) -> Result<()> {
         let returned = self.returnable_credits();
         // At most the peer's credits.
         let [high, low] = (returned as u16).to_be_bytes();
         let bytes = [&[kind, 0, high, low], payload].concat();
-        ctx.post_send(self.qp, &SendWr::send_inline(0, &bytes)).map_err(|error| error.to_string())?;
+        ctx.post_send(self.qp, &SendWr::send_inline(0, &bytes))?;
         self.credits_to_return -= returned;
         self.credits = self.credits.saturating_sub(u32::from(kind == DATA));
         self.last_tx = Instant::now();
         Ok(())
     }
 
-    fn on_timer(&mut self, ctx: &mut Context) -> Result<(), String> {
+    fn on_timer(&mut self, ctx: &mut Context) -> Result<()> {
         if self.halt.as_ref().is_some_and(|halt| halt.load(Ordering::Relaxed)) {
-            return Err("this end was stopped".to_owned());
+            return Err(Error::failed("this end was stopped"));
         }
         if let Some((end, limit)) = self.slice_end
             && Instant::now() > end
         {
-            return Err(format!("a slice took longer than {} s", limit.as_secs()));
+            return Err(Error::Failed(format!("a slice took longer than {} s", limit.as_secs())));
         }
         if self.last_rx.elapsed() > self.peer_timeout {
             self.is_peer_silent = true;
-            return Err(format!("nothing was heard of it for {} s", self.peer_timeout.as_secs()));
+            let limit = self.peer_timeout.as_secs();
+            return Err(Error::Failed(format!("nothing was heard of it for {limit} s")));
         }
         if self.last_tx.elapsed() > HEARTBEAT_INTERVAL && self.credits > 0 {
             return self.send(ctx, DATA, &[]);
@@ -279,8 +270,8 @@ impl ControlChannel {
     }
 }
 
-fn protocol_error() -> String {
-    "it speaks no language of ours".to_owned()
+fn protocol_error() -> Error {
+    Error::failed("it speaks no language of ours")
 }
 
 #[cfg(test)]

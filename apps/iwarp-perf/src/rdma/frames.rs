@@ -6,7 +6,8 @@ use ironwarp_bench::baseline::smoltcp;
 use ironwarp_bench::{Case, ServerSlice, Slice, StopCondition, StopSignal, Transport};
 use ironwarp_port::Port;
 
-use super::endpoint::{Endpoint, RdmaError, Result};
+use super::endpoint::Endpoint;
+use crate::error::{Error, Result};
 
 /// The client's part of a slice. Also returns the frames, or bytes, that the server must wait for.
 pub fn frames_client(
@@ -16,12 +17,12 @@ pub fn frames_client(
     sequence: &mut u64,
 ) -> Result<(Slice, u64)> {
     let outcome = endpoint.with_worker(|worker| worker.with_port(FramesClient { case, until, sequence }))?;
-    outcome.ok_or(RdmaError::NoDevice)
+    outcome.ok_or(Error::NoDevice)
 }
 
 /// The server's part of a slice.
 pub fn frames_server(endpoint: &mut Endpoint, case: &Case, stop: &StopSignal) -> Result<ServerSlice> {
-    endpoint.with_worker(|worker| worker.with_port(FramesServer { case, stop }))?.ok_or(RdmaError::NoDevice)
+    endpoint.with_worker(|worker| worker.with_port(FramesServer { case, stop }))?.ok_or(Error::NoDevice)
 }
 
 struct FramesClient<'a> {

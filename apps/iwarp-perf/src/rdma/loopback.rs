@@ -15,9 +15,10 @@ use ironwarp_bench::{Case, Slice, StopCondition, Transport};
 use ironwarp_port::Port;
 
 use super::case::{RdmaCase, accept_one};
-use super::endpoint::{Companion, Endpoint, RdmaError, Result};
+use super::endpoint::{Companion, Endpoint};
 use super::open_case::{AtomicWords, words};
 use super::slices::open_case;
+use crate::error::{Error, Result};
 
 /// The stack of all clients, or of all servers.
 pub struct SharedStack {
@@ -49,7 +50,7 @@ struct ServerHalf {
     serving_case: Option<usize>,
     /// The case whose connection requests are accepted.
     connecting_case: Option<usize>,
-    failed: Option<RdmaError>,
+    failed: Option<Error>,
 }
 
 impl Companion for ServerHalf {
@@ -171,7 +172,7 @@ impl LoopbackWorker {
             return Ok((self.frames(Layout::new(case.bytes, case.mtu), until)?, 0));
         }
         self.server_half()?.serving_case = Some(number);
-        let open = self.open.get_mut(number).and_then(Option::as_mut).ok_or(RdmaError::NoDevice)?;
+        let open = self.open.get_mut(number).and_then(Option::as_mut).ok_or(Error::NoDevice)?;
         let outcome = open.run_client(&mut self.client, until)?;
         let server_half = self.server_half()?;
         server_half.serving_case = None;
@@ -181,12 +182,12 @@ impl LoopbackWorker {
 
     /// Sends raw frames over the same two queues while the stacks are not polled.
     fn frames(&mut self, layout: Layout, until: StopCondition<'_>) -> Result<Slice> {
-        let mut companion = self.client.companion().take().ok_or(RdmaError::NoDevice)?;
+        let mut companion = self.client.companion().take().ok_or(Error::NoDevice)?;
         let server = &mut server_half_of(&mut *companion)?.endpoint;
         let outcome =
             self.client.with_worker(|worker| worker.with_port(ClientPort { server, layout, until }));
         *self.client.companion() = Some(companion);
-        outcome?.ok_or(RdmaError::NoDevice)?
+        outcome?.ok_or(Error::NoDevice)?
     }
 
     pub fn polls(&self) -> Vec<CorePolls> {
@@ -200,13 +201,13 @@ impl LoopbackWorker {
     }
 
     fn server_half(&mut self) -> Result<&mut ServerHalf> {
-        server_half_of(self.client.companion().as_deref_mut().ok_or(RdmaError::NoDevice)?)
+        server_half_of(self.client.companion().as_deref_mut().ok_or(Error::NoDevice)?)
     }
 }
 
 fn server_half_of(companion: &mut dyn Companion) -> Result<&mut ServerHalf> {
     let companion: &mut dyn Any = companion;
-    companion.downcast_mut().ok_or(RdmaError::NoDevice)
+    companion.downcast_mut().ok_or(Error::NoDevice)
 }
 
 struct ClientPort<'a> {
@@ -227,7 +228,7 @@ impl PortVisit for ClientPort<'_> {
     fn visit<P: Port>(self, client: &mut P) -> Self::Output {
         let ClientPort { server, layout, until } = self;
         let outcome = server.with_worker(|worker| worker.with_port(ServerPort { client, layout, until }))?;
-        outcome.ok_or(RdmaError::NoDevice)
+        outcome.ok_or(Error::NoDevice)
     }
 }
 

@@ -18,7 +18,8 @@ use ironwarp_types::QpNum;
 use ironwarp_types::limits::INLINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
-use super::endpoint::{Endpoint, RdmaError, Result};
+use super::endpoint::Endpoint;
+use crate::error::{Error, Result};
 
 /// Limit for connecting or disconnecting all queue pairs of a case.
 pub const CM_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,6 +31,8 @@ const RECEIVE_LIST_MAX: usize = 16;
 const SPARE_SENDS: u32 = 16;
 /// Receives of a latency test. One is used at a time; the others are posted ahead.
 const LATENCY_RECEIVES: u32 = 4;
+/// Completions reaped at a time.
+const REAP: usize = 64;
 /// Limit of outstanding Reads of one end.
 const READS_MAX: u32 = 64;
 /// Bytes of a page.
@@ -43,6 +46,8 @@ pub const SEED: u64 = 0x1a7;
 pub struct OpenCase {
     pub case: Case,
     pub cq: CompletionQueue,
+    /// Completions reaped last. Kept between polls: clearing them takes longer than polling an empty queue.
+    pub reaped: Box<[Completion; REAP]>,
     pub qps: Vec<QpContext>,
     /// Where receives come from if queue pairs have none of their own.
     srq: Option<SharedReceives>,
@@ -94,6 +99,8 @@ pub struct QpContext {
     pub scatter: Vec<[Sge; 1]>,
     /// Messages sent, over all slices.
     pub sent: u64,
+    /// Messages of this end that are known to be complete, over all slices.
+    pub completed: u64,
     /// Messages received, over all slices.
     pub received: u64,
     receives_posted: u64,
@@ -192,14 +199,17 @@ impl OpenCase {
 
     /// A case whose queue pairs the test creates itself.
     pub fn without_qps(case: &Case, cq: CompletionQueue) -> Self {
-        OpenCase { case: case.clone(), cq, qps: Vec::new(), srq: None, words: AtomicWords::default() }
+        let (case, reaped) = (case.clone(), Box::new([Completion::default(); REAP]));
+        OpenCase { case, cq, reaped, qps: Vec::new(), srq: None, words: AtomicWords::default() }
     }
 
     fn create_qps(&mut self, endpoint: &mut Endpoint, sizes: QueueSizes) -> Result<()> {
         if self.case.srq {
             // A message needs a receive on its core, and a post chooses the core.
             if endpoint.has_several_cores() {
-                return Err(RdmaError::SharedReceiveCores);
+                let line =
+                    "--srq: needs one polled core at each end, because each core has receives of its own";
+                return Err(Error::failed(line));
             }
             let (pd, depth) = (endpoint.pd, sizes.shared_receives(&self.case) as u32);
             let queue = endpoint.ctx.create_srq(pd, depth, 1)?;
@@ -220,7 +230,29 @@ impl OpenCase {
         Ok(())
     }
 
-    /// Returns where a message arrived.
+    /// Polls, or sleeps where this end waits for events, and reaps. Returns the number of completions.
+    #[inline(always)]
+    pub fn poll(&mut self, endpoint: &mut Endpoint) -> Result<usize> {
+        endpoint.poll_or_wait_completions(self.cq, &mut *self.reaped)
+    }
+
+    /// Reaps without polling.
+    #[inline(always)]
+    pub fn reap(&mut self, endpoint: &mut Endpoint) -> Result<usize> {
+        endpoint.reap(self.cq, &mut *self.reaped)
+    }
+
+    /// Messages of each queue pair that are complete, over all slices.
+    pub fn completed_by_qp(&self) -> Vec<u64> {
+        self.qps.iter().map(|qp_ctx| qp_ctx.completed).collect()
+    }
+
+    /// The same since an earlier count.
+    pub fn completed_since(&self, before: &[u64]) -> Vec<u64> {
+        self.qps.iter().zip(before).map(|(qp_ctx, before)| qp_ctx.completed - before).collect()
+    }
+
+    /// Where a message arrived.
     #[inline(always)]
     pub fn arrived(&self, completion: &Completion) -> Arrived {
         let (memory_of, slot) = qp_and_slot(completion.wr_id);
@@ -232,7 +264,7 @@ impl OpenCase {
         Arrived { index, memory_of, slot }
     }
 
-    /// Returns whether receives come from a shared receive queue.
+    /// Whether receives come from a shared receive queue.
     #[inline(always)]
     pub fn has_srq(&self) -> bool {
         self.srq.is_some()
@@ -281,14 +313,10 @@ impl OpenCase {
 
     pub fn destroy(&self, endpoint: &mut Endpoint) -> Result<()> {
         self.qps.iter().try_for_each(|qp_ctx| endpoint.ctx.destroy_qp(qp_ctx.qp))?;
-        if let Some(srq) = &self.srq
-            && !endpoint.destroy_srq(srq.queue, CM_TIMEOUT)
-        {
-            return Err(RdmaError::Timeout("giving queue pairs back"));
-        }
-        match endpoint.destroy_cq(self.cq, CM_TIMEOUT) {
+        let srq_is_gone = self.srq.as_ref().is_none_or(|srq| endpoint.destroy_srq(srq.queue, CM_TIMEOUT));
+        match srq_is_gone && endpoint.destroy_cq(self.cq, CM_TIMEOUT) {
             true => Ok(()),
-            false => Err(RdmaError::Timeout("giving queue pairs back")),
+            false => Err(Error::too_long("giving queue pairs back")),
         }
     }
 }
@@ -317,15 +345,12 @@ pub fn words(endpoint: &mut Endpoint, case: &Case) -> Result<AtomicWords> {
     let owners = if case.test.is_atomic() { endpoint.word_owners(case.owner) } else { Vec::new() };
     let (bytes, access) = (case.words as usize * WORD_STRIDE, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC);
     let register = |owner: Option<u16>| match owner {
-        Some(core) => Ok(endpoint.ctx.register_on_core(endpoint.pd, pages(bytes)?, access, core)?),
-        None => Ok(endpoint.ctx.register(endpoint.pd, pages(bytes)?, access)?),
+        Some(core) => {
+            Ok(endpoint.ctx.register_on_core(endpoint.pd, AlignedBuf::pages(bytes)?, access, core)?)
+        }
+        None => Ok(endpoint.ctx.register(endpoint.pd, AlignedBuf::pages(bytes)?, access)?),
     };
     owners.into_iter().map(register).collect::<Result<Vec<Region>>>().map(Arc::new)
-}
-
-/// Zeroed memory of whole pages.
-pub fn pages(bytes: usize) -> Result<AlignedBuf> {
-    AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))
 }
 
 impl QpContext {
@@ -338,7 +363,7 @@ impl QpContext {
     ) -> Result<Self> {
         let bytes = case.bytes as usize;
         let region = |slots: u32, access| -> Result<Region> {
-            Ok(endpoint.ctx.register(endpoint.pd, pages(bytes * slots as usize)?, access)?)
+            Ok(endpoint.ctx.register(endpoint.pd, AlignedBuf::pages(bytes * slots as usize)?, access)?)
         };
         let source = region(sizes.source_slots, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
         let has_window = case.test == Test::SendInvLat;
@@ -375,6 +400,7 @@ impl QpContext {
             gather,
             scatter,
             sent: 0,
+            completed: 0,
             received: 0,
             receives_posted: 0,
         };

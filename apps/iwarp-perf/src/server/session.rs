@@ -1,82 +1,37 @@
-//! A session with a client. It has [`Stage`]s, and each request belongs to one of them. A remote
-//! client that sends another request, takes more memory than is left, or does not end a slice in
-//! time, gets an error and loses its session.
+//! A session with a client. It has [`Stage`]s, and each request belongs to one of them. A remote client that sends another
+//! request, takes more memory than is left, or does not end a slice in time, gets an error and loses its session.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ironwarp::Event;
 use ironwarp_bench::baseline::namespaces::enter_namespace;
 use ironwarp_bench::baseline::stream;
 use ironwarp_bench::baseline::tcp::{TcpConnection, accept as accept_tcp, listen_in};
 use ironwarp_bench::host::pin;
-use ironwarp_bench::report::CorePolls;
-use ironwarp_bench::{Case, CpuClock, PathKind, ServerSlice, StopSignal, Transport, UsageMeter};
+use ironwarp_bench::{Case, PathKind, ServerSlice, StopSignal, Transport};
 
 use super::limits::{ClientLimits, Reservation};
-use crate::control::{Channel, ChannelError, Dispatch, FromServer, ToServer};
+use crate::control::{Channel, FromServer, ToServer};
+use crate::error::{Error, Result};
 use crate::limits::check_case;
-use crate::plan::ServerSetup;
+use crate::plan::Session;
 use crate::rdma::{
-    Endpoint, QueueSizes, RdmaCase, RdmaError, accept, frames_server, open_case, wait_for_disconnects,
+    Endpoint, QueueSizes, RdmaCase, accept, frames_server, open_case, polls_of, start_meter,
+    wait_for_disconnects,
 };
 
 /// Handles `Stop` on the reading thread; all other messages are queued.
-pub fn message_handler(stop: Arc<StopSignal>) -> impl FnMut(ToServer) -> Dispatch<ToServer> + Send {
+pub fn message_handler(stop: Arc<StopSignal>) -> impl FnMut(ToServer) -> Option<ToServer> + Send {
     move |message| match message {
         ToServer::Stop { expected } => {
             stop.raise(expected);
-            Dispatch::Handled
+            None
         }
-        message => Dispatch::Queue(message),
-    }
-}
-
-/// Why a session with a client ends.
-pub enum Failure {
-    /// The client closed the stream.
-    Gone,
-    /// A remote client requested nothing for this time.
-    Silent(Duration),
-    /// Something failed, in one line.
-    Failed(String),
-}
-
-impl From<ChannelError> for Failure {
-    fn from(_: ChannelError) -> Self {
-        Failure::Gone
-    }
-}
-
-impl From<RdmaError> for Failure {
-    fn from(error: RdmaError) -> Self {
-        Failure::Failed(error.to_string())
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Failure::Failed(error.to_string())
-    }
-}
-
-impl From<&str> for Failure {
-    fn from(line: &str) -> Self {
-        Failure::Failed(line.to_owned())
-    }
-}
-
-/// Returns the case of a group, unless another machine may not ask for it.
-fn check(cases: &[Case]) -> Result<&Case, Failure> {
-    match cases {
-        [case] if case.test.transport() == Transport::Ironwarp => {
-            check_case(case).map_err(Failure::Failed).map(|()| case)
-        }
-        [_] => Err("raw frames, smoltcp and Linux sockets need both ends on one machine".into()),
-        _ => Err("one case at a time".into()),
+        message => Some(message),
     }
 }
 
@@ -101,8 +56,8 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Returns the stage after a request, if the request belongs to this one.
-    fn after(self, request: &ToServer) -> Result<Stage, Failure> {
+    /// The stage after a request, if the request belongs to this one.
+    fn after(self, request: &ToServer) -> Result<Stage> {
         match (self, request) {
             (Stage::New, ToServer::Open(_)) => Ok(Stage::Open),
             (Stage::Open, ToServer::Prepare { .. }) => Ok(Stage::Group),
@@ -110,11 +65,13 @@ impl Stage {
             (Stage::Group, ToServer::Start { .. }) | (Stage::Open, ToServer::Listen { .. }) => Ok(self),
             // A stop that arrived after the end of a slice that failed.
             (_, ToServer::Stop { .. } | ToServer::Goodbye) => Ok(self),
-            (Stage::New, _) => Err("a request before Open".into()),
-            (_, ToServer::Open(_)) => Err("a second Open".into()),
-            (_, ToServer::Prepare { .. }) => Err("Prepare of a second group: Release comes first".into()),
-            (_, ToServer::Listen { .. }) => Err("Listen within a group".into()),
-            (_, ToServer::Start { .. } | ToServer::Release) => Err("no group is open".into()),
+            (Stage::New, _) => Err(Error::failed("a request before Open")),
+            (_, ToServer::Open(_)) => Err(Error::failed("a second Open")),
+            (_, ToServer::Prepare { .. }) => {
+                Err(Error::failed("Prepare of a second group: Release comes first"))
+            }
+            (_, ToServer::Listen { .. }) => Err(Error::failed("Listen within a group")),
+            (_, ToServer::Start { .. } | ToServer::Release) => Err(Error::failed("no group is open")),
         }
     }
 }
@@ -143,52 +100,44 @@ pub struct ServerSession {
     listen: Option<SocketAddr>,
     /// The address of a client on another machine, and what it may take.
     remote: Option<(IpAddr, ClientLimits)>,
-    /// This is a thread of the client's process.
-    is_thread: bool,
+    /// The client is in another process.
+    is_alone: bool,
 }
 
 impl ServerSession {
-    /// A session that has nothing open, unless this is a thread of the client's process, which gets
-    /// its endpoint.
-    pub fn new(channel: Channel<ToServer>, stop: Arc<StopSignal>, endpoint: Option<Endpoint>) -> Self {
+    /// A session that has nothing open. A thread of the client's process gets its endpoint, and so does a session with a
+    /// client on another machine, `remote`.
+    pub fn new(
+        channel: Channel<ToServer>,
+        stop: Arc<StopSignal>,
+        endpoint: Option<Endpoint>,
+        remote: Option<(IpAddr, ClientLimits)>,
+    ) -> Self {
         ServerSession {
             channel,
             stop,
-            stage: Stage::New,
+            stage: if remote.is_some() { Stage::Open } else { Stage::New },
             sockets: HashMap::new(),
-            is_thread: endpoint.is_some(),
+            is_alone: endpoint.is_none() || remote.is_some(),
             endpoint,
             group: Group::default(),
             listen: None,
-            remote: None,
+            remote,
         }
     }
 
-    /// A session with a client on another machine.
-    pub fn of_remote(
-        channel: Channel<ToServer>,
-        stop: Arc<StopSignal>,
-        endpoint: Endpoint,
-        remote: IpAddr,
-        limits: ClientLimits,
-    ) -> Self {
-        let session = Self::new(channel, stop, Some(endpoint));
-        ServerSession { remote: Some((remote, limits)), stage: Stage::Open, ..session }
-    }
-
-    /// Waits for the next message of the client. A remote client is reached by polling the
-    /// endpoint.
-    fn recv(&mut self) -> Result<ToServer, Failure> {
+    /// Waits for the next message of the client. A remote client is reached by polling the endpoint.
+    fn recv(&mut self) -> Result<ToServer> {
         let (Some(endpoint), Some((_, limits))) = (&mut self.endpoint, &self.remote) else {
-            return Ok(self.channel.recv()?);
+            return self.channel.recv();
         };
-        let (start, timeout) = (Instant::now(), limits.timeout);
+        let start = Instant::now();
         loop {
             if let Some(message) = self.channel.try_recv()? {
                 return Ok(message);
             }
-            if start.elapsed() > timeout {
-                return Err(Failure::Silent(timeout));
+            if start.elapsed() > limits.timeout {
+                return Err(Error::Silent(limits.timeout));
             }
             endpoint.poll();
             // The client may disconnect before its `Release` arrives.
@@ -199,24 +148,24 @@ impl ServerSession {
     }
 
     /// Sends the client why its session ends, if it is still there.
-    pub fn report(&self, failure: &Failure) {
-        let line = match failure {
-            Failure::Gone => return,
-            Failure::Silent(limit) => format!("dropped: no request for {} s", limit.as_secs()),
-            Failure::Failed(line) => line.clone(),
+    pub fn report(&self, error: &Error) {
+        let line = match error {
+            Error::Gone => return,
+            Error::Silent(limit) => format!("dropped: no request for {} s", limit.as_secs()),
+            error => error.to_string(),
         };
         let _ = self.channel.send(&FromServer::Failed(line));
     }
 
-    pub fn run(&mut self) -> Result<(), Failure> {
+    pub fn run(&mut self) -> Result<()> {
         loop {
             let request = self.recv()?;
             self.stage = self.stage.after(&request)?;
             let reply = match request {
                 ToServer::Listen { .. } if self.remote.is_some() => {
-                    return Err("Linux sockets need both ends on one machine".into());
+                    return Err(Error::failed("Linux sockets need both ends on one machine"));
                 }
-                ToServer::Open(setup) => self.open(&setup)?,
+                ToServer::Open(session) => self.open(&session)?,
                 ToServer::Listen { path, namespace } => {
                     let listener = listen_in(namespace.as_deref())?;
                     let address = listener.local_addr()?;
@@ -226,39 +175,42 @@ impl ServerSession {
                 ToServer::Prepare { cases } => self.prepare(cases)?,
                 ToServer::Start { case } => self.slice(case)?,
                 ToServer::Release => self.release()?,
-                ToServer::Goodbye => {
-                    self.channel.send(&FromServer::Gone)?;
-                    return Ok(());
-                }
+                ToServer::Goodbye => return self.channel.send(&FromServer::Gone),
                 ToServer::Stop { .. } => continue,
             };
             self.channel.send(&reply)?;
         }
     }
 
-    fn open(&mut self, setup: &ServerSetup) -> Result<FromServer, Failure> {
-        if !setup.events && setup.cores <= 1 {
-            pin(setup.core)?;
+    fn open(&mut self, session: &Session) -> Result<FromServer> {
+        if !session.events && session.cores <= 1 {
+            pin(session.server_core)?;
         }
-        if let Some(namespace) = &setup.namespace {
-            enter_namespace(namespace).map_err(|error| Failure::Failed(error.to_string()))?;
+        if let Some(namespace) = &session.server_namespace {
+            enter_namespace(namespace)?;
         }
-        self.listen = setup.listen;
+        self.listen = session.peer;
         if self.endpoint.is_none()
-            && let Some(config) = &setup.config
+            && let Some(config) = &session.server_config
         {
-            self.endpoint = Some(Endpoint::open(config, setup.worker_processor(), setup.events)?);
+            self.endpoint = Some(Endpoint::open(config, session.server_worker(), session.events)?);
         }
         Ok(FromServer::Opened)
     }
 
-    /// Opens the cases of a group, then accepts the queue pairs of the client.
-    fn prepare(&mut self, cases: Vec<Case>) -> Result<FromServer, Failure> {
+    /// Opens the cases of a group, then accepts the queue pairs of the client. Another machine may ask for one RDMA case
+    /// at a time.
+    fn prepare(&mut self, cases: Vec<Case>) -> Result<FromServer> {
         let group = &mut self.group;
         if let Some((_, limits)) = &self.remote {
-            let case = check(&cases)?;
+            let [case] = &cases[..] else { return Err(Error::failed("one case at a time")) };
+            if case.test.transport() != Transport::Ironwarp {
+                let line = "raw frames, smoltcp and Linux sockets need both ends on one machine";
+                return Err(Error::failed(line));
+            }
+            check_case(case).map_err(Error::Failed)?;
             let bytes = QueueSizes::of(case).memory_bytes(case, 1);
-            group._reserved = Some(limits.memory.reserve(bytes).map_err(Failure::Failed)?);
+            group._reserved = Some(limits.memory.reserve(bytes).map_err(Error::Failed)?);
         }
         group.cases = cases;
         if let (Some(endpoint), Some(address)) = (&mut self.endpoint, self.listen.take()) {
@@ -279,7 +231,7 @@ impl ServerSession {
     }
 
     /// Destroys what the group has, once the client has disconnected.
-    fn release(&mut self) -> Result<FromServer, Failure> {
+    fn release(&mut self) -> Result<FromServer> {
         let open: usize = self.group.rdma.iter().flatten().map(|open| open.open().qps.len()).sum();
         if let Some(endpoint) = &mut self.endpoint {
             wait_for_disconnects(endpoint, open.saturating_sub(self.group.ended))?;
@@ -288,7 +240,7 @@ impl ServerSession {
         Ok(FromServer::Released)
     }
 
-    fn destroy_group(&mut self) -> Result<(), RdmaError> {
+    fn destroy_group(&mut self) -> Result<()> {
         let mut group = std::mem::take(&mut self.group);
         match &mut self.endpoint {
             Some(endpoint) => group.rdma.iter_mut().flatten().try_for_each(|open| open.destroy(endpoint)),
@@ -297,14 +249,15 @@ impl ServerSession {
     }
 
     /// Serves one case until `Stop`, and returns its counts.
-    fn slice(&mut self, index: usize) -> Result<FromServer, Failure> {
+    fn slice(&mut self, index: usize) -> Result<FromServer> {
         let Some(case) = self.group.cases.get(index).cloned() else {
-            return Err(Failure::Failed(format!("no case {index} in this group")));
+            return Err(Error::Failed(format!("no case {index} in this group")));
         };
         self.stop.reset();
-        let limit = self.remote.as_ref().map(|(_, limits)| limits.slice);
-        self.limit_slice(limit);
-        let meter = UsageMeter::start(self.cpu_clock(), self.polls());
+        if let (Some(endpoint), Some((_, limits))) = (&mut self.endpoint, &self.remote) {
+            endpoint.limit_slice(Some(limits.slice));
+        }
+        let meter = start_meter(self.endpoint.as_ref(), self.is_alone);
         let counts = if case.test.transport() == Transport::KernelTcp {
             // The client has connected, so accept does not wait.
             let (listener, connection) =
@@ -317,52 +270,37 @@ impl ServerSession {
             stream::server(connection, &case, &self.stop)?
         } else {
             self.channel.send(&FromServer::Ready)?;
-            let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
-            match self.group.rdma.get_mut(index).and_then(Option::as_mut) {
+            let endpoint = self.endpoint.as_mut().ok_or(Error::NoDevice)?;
+            let counts = match self.group.rdma.get_mut(index).and_then(Option::as_mut) {
                 Some(open) => open.run_server(endpoint, &self.stop)?,
                 None => frames_server(endpoint, &case, &self.stop)?,
-            }
+            };
+            endpoint.limit_slice(None);
+            counts
         };
-        self.limit_slice(None);
-        Ok(FromServer::Done(ServerSlice { usage: meter.stop(&self.polls()), ..counts }))
+        let usage = meter.stop(&polls_of(self.endpoint.as_ref()));
+        Ok(FromServer::Done(ServerSlice { usage, ..counts }))
     }
 
-    /// Limits the slice that begins now, or says that it is over.
-    fn limit_slice(&mut self, limit: Option<Duration>) {
-        if let Some(endpoint) = &mut self.endpoint {
-            endpoint.limit_slice(limit);
+    /// Closes the control channel to a remote client and destroys its queue pairs. Returns how the session ended.
+    pub fn finish(&mut self, outcome: Result<()>) -> Result<Ended> {
+        if let Err(error) = &outcome {
+            self.report(error);
         }
-    }
-
-    fn cpu_clock(&self) -> CpuClock {
-        let is_alone = !self.is_thread || self.remote.is_some();
-        self.endpoint.as_ref().map_or(CpuClock::Process, |endpoint| endpoint.cpu_clock(is_alone))
-    }
-
-    fn polls(&self) -> Vec<CorePolls> {
-        self.endpoint.as_ref().map(Endpoint::polls).unwrap_or_default()
-    }
-
-    /// Closes the control channel to a remote client and destroys its queue pairs. Returns how the
-    /// session ended.
-    pub fn finish(&mut self, outcome: Result<(), Failure>) -> Result<Ended, RdmaError> {
-        if let Err(failure) = &outcome {
-            self.report(failure);
-        }
-        let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
+        let endpoint = self.endpoint.as_mut().ok_or(Error::NoDevice)?;
         let (why, is_silent) = (endpoint.control_loss().map(str::to_owned), endpoint.is_peer_silent());
         // The last message is still to be carried; the client disconnects after it.
         endpoint.close_control(false);
         self.destroy_group()?;
         Ok(match (outcome, why) {
             (Ok(()), _) => Ended::Served("the client closed the session".to_owned()),
-            (Err(Failure::Failed(line)), None) => Ended::Served(format!("failed: {line}")),
-            (Err(Failure::Silent(limit)), None) => {
-                Ended::Silent(format!("the client requested nothing for {} s", limit.as_secs()))
-            }
             (Err(_), Some(why)) if is_silent => Ended::Silent(why),
             (Err(_), Some(why)) => Ended::Served(format!("the client was dropped: {why}")),
-            (Err(Failure::Gone), None) => Ended::Served("the client exited".to_owned()),
+            (Err(Error::Silent(limit)), None) => {
+                Ended::Silent(format!("the client requested nothing for {} s", limit.as_secs()))
+            }
+            (Err(Error::Gone), None) => Ended::Served("the client exited".to_owned()),
+            (Err(error), None) => Ended::Served(format!("failed: {error}")),
         })
     }
 }
@@ -376,24 +314,12 @@ mod tests {
     }
 
     fn after(stage: Stage, request: &ToServer) -> Result<Stage, String> {
-        stage.after(request).map_err(|failure| match failure {
-            Failure::Failed(line) => line,
-            Failure::Gone | Failure::Silent(_) => "no line".to_owned(),
-        })
+        stage.after(request).map_err(|error| error.to_string())
     }
 
     #[test]
     fn each_request_belongs_to_its_stages() {
-        let setup = || {
-            ToServer::Open(Box::new(ServerSetup {
-                config: None,
-                core: 0,
-                namespace: None,
-                listen: None,
-                events: false,
-                cores: 1,
-            }))
-        };
+        let setup = || ToServer::Open(Box::default());
         let listen = ToServer::Listen { path: PathKind::Veth, namespace: None };
         let start = ToServer::Start { case: 0 };
         let allowed = [

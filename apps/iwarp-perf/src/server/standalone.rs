@@ -9,57 +9,39 @@
 //! can still crash a server over such a memif.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ironwarp::{Config, LogLimit, Nanos, Worker};
+use ironwarp::{Config, LogLimit, Nanos};
 use ironwarp_bench::host::pin;
-use ironwarp_bench::nanos;
+use ironwarp_bench::{StopSignal, nanos};
 use ironwarp_cli::{CliExit, on_interrupt, print_stdout};
 
-use super::clients::Client;
 use super::limits::{ClientLimits, ClientMemory};
-use super::session::Ended;
-use crate::rdma::{Endpoint, Newcomer, RdmaError, SharedEndpoint};
+use super::session::{Ended, ServerSession, message_handler};
+use crate::cli::Args;
+use crate::control::Channel;
+use crate::error::Result;
+use crate::rdma::{Endpoint, Newcomer, SharedEndpoint};
 
 /// The time between two checks: of a link that is not polled, and for clients while others poll.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// Polls between two checks for clients, and of the link, while there is none.
 const POLLS_PER_CHECK: u32 = 64;
 
-/// The setup of a server.
-pub struct Setup {
-    /// The text of the configuration.
-    pub text: String,
-    /// The parsed configuration.
-    pub config: Config,
-    /// The port to listen on.
-    pub port: u16,
-    /// The file for the frames of the server, pcapng.
-    pub pcap: Option<PathBuf>,
-    /// Clients at a time.
-    pub clients: u16,
-    /// The time after which a silent client is dropped.
-    pub client_timeout: Duration,
-    /// The time that a slice of a client may take.
-    pub slice_limit: Duration,
-    /// Bytes of memory of all clients together.
-    pub memory_bytes: u64,
-}
-
-/// Serves until Ctrl-C.
-pub fn run(setup: &Setup, source: &Path) -> Result<ExitCode, CliExit> {
+/// Serves until Ctrl-C. `text` is the configuration as its file has it.
+pub fn run(args: &Args, text: &str, config: &Config) -> Result<ExitCode, CliExit> {
     // Each client needs a context, and the listener another one.
-    let (clients, contexts) = (u32::from(setup.clients), setup.config.limits.contexts);
+    let (clients, contexts) = (u32::from(args.clients), config.limits.contexts);
     if clients >= contexts {
         let most = contexts.saturating_sub(1);
         return Err(format!("--clients {clients}: at most {most} with limits.contexts = {contexts}").into());
     }
     let halt = on_interrupt().map_err(CliExit::Failed)?;
-    let tally = StandaloneServer::open(setup, halt).and_then(|mut server| server.run(source));
+    let tally = StandaloneServer::open(args, text, config, halt).and_then(|mut server| server.run(args));
     let Tally { served, silent, busy } = tally.map_err(CliExit::failed)?;
     print_stdout(format_args!(
         "stopped; served {served} clients, dropped {silent} that were silent, rejected {busy} while busy\n"
@@ -74,6 +56,12 @@ struct Tally {
     served: u64,
     silent: u64,
     busy: u64,
+}
+
+/// A client that is being served.
+struct Client {
+    remote: SocketAddr,
+    thread: JoinHandle<Result<Ended>>,
 }
 
 struct StandaloneServer {
@@ -93,38 +81,48 @@ struct StandaloneServer {
 }
 
 impl StandaloneServer {
-    fn open(setup: &Setup, halt: Arc<AtomicBool>) -> Result<Self, RdmaError> {
-        if let Some(core) = setup.config.core.processor {
+    fn open(args: &Args, text: &str, config: &Config, halt: Arc<AtomicBool>) -> Result<Self> {
+        if let Some(core) = config.core.processor {
             // If the processor is not available, the server is not pinned.
             let _ = pin(core);
         }
-        let ours = setup.config.addresses()?;
-        let addresses: Vec<_> = ours.into_iter().map(|addr| SocketAddr::new(addr, setup.port)).collect();
-        let mut endpoint = Endpoint::open(&setup.text, None, false)?;
-        if let Some(path) = &setup.pcap {
+        let ours = config.addresses()?;
+        let addresses: Vec<_> = ours.into_iter().map(|addr| SocketAddr::new(addr, args.port)).collect();
+        let mut endpoint = Endpoint::open(text, None, false)?;
+        if let Some(path) = &args.pcap {
             endpoint.capture(path, "server")?;
         }
         addresses.iter().try_for_each(|address| endpoint.listen(*address))?;
-        let memif = setup.config.ports() == 1 && setup.config.port.device.is_dpdk_memif();
+        let memif = config.ports() == 1 && config.port.device.is_dpdk_memif();
         if memif {
             endpoint.watch_link();
         }
-        let shared = SharedEndpoint::new(endpoint, setup.clients.into())?;
         let limits = ClientLimits {
-            timeout: setup.client_timeout,
-            slice: setup.slice_limit,
-            memory: ClientMemory::new(setup.memory_bytes),
+            timeout: Duration::from_secs(args.client_timeout),
+            slice: Duration::from_secs(args.slice_limit),
+            memory: ClientMemory::new(args.memory << 20),
         };
-        let (clients, tally, start) = (Vec::new(), Tally::default(), Instant::now());
-        let limit = LogLimit::new(Nanos::ZERO);
-        Ok(StandaloneServer { shared, addresses, memif, limits, clients, tally, limit, start, halt })
+        Ok(StandaloneServer {
+            shared: SharedEndpoint::new(endpoint, args.clients.into())?,
+            addresses,
+            memif,
+            limits,
+            clients: Vec::new(),
+            tally: Tally::default(),
+            limit: LogLimit::new(Nanos::ZERO),
+            start: Instant::now(),
+            halt,
+        })
     }
 
-    fn run(&mut self, source: &Path) -> Result<Tally, RdmaError> {
+    fn run(&mut self, args: &Args) -> Result<Tally> {
         let addresses: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
-        let (source, addresses) = (source.display(), addresses.join(", "));
+        let (source, addresses) = (args.config.clone().unwrap_or_default(), addresses.join(", "));
+        let source = source.display();
         print_stdout(format_args!("serving {source} at {addresses}; Ctrl-C stops\n"));
-        self.wait_for_link(true);
+        if self.memif {
+            wait_for_link(&self.shared, true, &self.halt);
+        }
         while !self.halt.load(Ordering::Relaxed) {
             self.poll();
             while let Some(newcomer) = self.shared.arrivals.next_client() {
@@ -136,17 +134,17 @@ impl StandaloneServer {
             }
             self.limit.refill(0, Nanos(nanos(self.start.elapsed())));
         }
-        self.clients.drain(..).map(Client::join).for_each(drop);
+        self.clients.drain(..).for_each(|client| drop(client.thread.join()));
         Ok(Tally { busy: self.shared.arrivals.busy(), ..self.tally })
     }
 
     /// Polls while there is no client. The threads of clients poll for this one too.
     fn poll(&self) {
         if !self.clients.is_empty() {
-            return std::thread::sleep(CHECK_INTERVAL);
+            return thread::sleep(CHECK_INTERVAL);
         }
         if self.memif && !self.shared.with_worker(|worker| worker.link_up()) {
-            self.wait_for_link(true);
+            wait_for_link(&self.shared, true, &self.halt);
         }
         (0..POLLS_PER_CHECK).for_each(|_| self.shared.poll());
     }
@@ -167,10 +165,12 @@ impl StandaloneServer {
                 return self.shared.arrivals.reject(newcomer, &format!("busy: {error}"));
             }
         };
-        match Client::start(endpoint, newcomer, self.limits.clone(), self.halt.clone()) {
-            Ok(client) => {
+        let (limits, halt) = (self.limits.clone(), self.halt.clone());
+        let thread = thread::Builder::new().name(format!("client {}", remote.ip()));
+        match thread.spawn(move || serve(endpoint, newcomer, limits, halt)) {
+            Ok(thread) => {
                 self.tally.served += 1;
-                self.clients.push(client);
+                self.clients.push(Client { remote, thread });
             }
             // Its request times out.
             Err(error) => {
@@ -182,9 +182,12 @@ impl StandaloneServer {
 
     /// Prints how sessions ended, and lets further clients take their places.
     fn join_ended(&mut self) {
-        for client in self.clients.extract_if(.., |client| client.has_ended()) {
-            let remote = client.remote;
-            let ended = client.join();
+        for Client { remote, thread } in self.clients.extract_if(.., |client| client.thread.is_finished()) {
+            let ended = match thread.join() {
+                Ok(Ok(ended)) => ended,
+                Ok(Err(error)) => Ended::Served(format!("failed: {error}")),
+                Err(_) => Ended::Served("failed: its thread panicked".to_owned()),
+            };
             self.tally.silent += u64::from(matches!(ended, Ended::Silent(_)));
             if self.limit.take() {
                 match ended {
@@ -201,20 +204,29 @@ impl StandaloneServer {
             }
         }
     }
-
-    /// Waits without polling until the link of a memif is up or down.
-    fn wait_for_link(&self, up: bool) {
-        if self.memif {
-            wait_for_link(&self.shared, up, &self.halt);
-        }
-    }
 }
 
 /// Waits without polling until a link is up or down.
 fn wait_for_link(shared: &SharedEndpoint, up: bool, halt: &AtomicBool) {
-    shared.with_worker(|worker: &mut Worker| {
+    shared.with_worker(|worker| {
         while worker.link_up() != up && !halt.load(Ordering::Relaxed) {
-            std::thread::sleep(CHECK_INTERVAL);
+            thread::sleep(CHECK_INTERVAL);
         }
     });
+}
+
+/// Serves one client, on a thread of its own. `halt` ends it.
+fn serve(
+    mut endpoint: Endpoint,
+    Newcomer { request, remote }: Newcomer,
+    limits: ClientLimits,
+    halt: Arc<AtomicBool>,
+) -> Result<Ended> {
+    let stop = Arc::new(StopSignal::default());
+    let closed = stop.clone();
+    let (channel, carrier) = Channel::over_carrier(message_handler(stop.clone()), move || closed.close());
+    let accepted = endpoint.accept_client(request, carrier, halt, limits.timeout);
+    let mut server = ServerSession::new(channel, stop, Some(endpoint), Some((remote.ip(), limits)));
+    let outcome = accepted.and_then(|()| server.run());
+    server.finish(outcome)
 }

@@ -96,28 +96,18 @@ impl State {
     /// Reads all events of the listener, and keeps or rejects each request.
     fn sort_events(&mut self) {
         while let Some(event) = self.ctx.poll_event() {
-            let (request, remote, private_data, local, mpa_request) = match event {
-                Event::ConnectRequest { request, remote, private_data, local, mpa_request } => {
-                    (request, remote, private_data, local, mpa_request)
+            match event {
+                Event::ConnectRequest { request, remote, private_data, .. } if is_greeting(&private_data) => {
+                    self.on_greeting(Newcomer { request, remote }, check_greeting(&private_data));
                 }
-                Event::RequestEnded { request } => {
-                    self.forget(&request);
-                    continue;
+                Event::ConnectRequest { remote, .. } if self.waiting.contains_key(&remote.ip()) => {
+                    self.waiting.entry(remote.ip()).or_default().push_back(event);
                 }
-                _ => continue,
-            };
-            if is_greeting(&private_data) {
-                self.on_greeting(Newcomer { request, remote }, check_greeting(&private_data));
-            } else if let Some(waiting) = self.waiting.get_mut(&remote.ip()) {
-                waiting.push_back(Event::ConnectRequest {
-                    request,
-                    remote,
-                    private_data,
-                    local,
-                    mpa_request,
-                });
-            } else {
-                self.turn_away(request, remote, "not a near end of iwarp-perf");
+                Event::ConnectRequest { request, remote, .. } => {
+                    self.turn_away(request, remote, "not a near end of iwarp-perf");
+                }
+                Event::RequestEnded { request } => self.forget(&request),
+                _ => {}
             }
         }
     }

@@ -13,9 +13,10 @@ use ironwarp::{
     VerbsError, Worker,
 };
 
-use super::super::control_channel::{ControlChannel, check_greeting, greeting, is_greeting};
-use super::{Endpoint, RdmaError, Result};
+use super::super::control_channel::{ControlChannel, PEER_TIMEOUT, check_greeting, greeting, is_greeting};
+use super::Endpoint;
 use crate::control::Carrier;
+use crate::error::{Context as _, Result};
 
 /// Longer than the stack's own limits on each step.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -34,7 +35,7 @@ impl Endpoint {
         if let (Some(control), None) = (&mut self.control, &self.control_loss)
             && let Err(why) = control.poll(&mut self.ctx)
         {
-            self.on_control_lost(why);
+            self.on_control_lost(why.to_string());
         }
     }
 
@@ -90,30 +91,21 @@ impl Endpoint {
 
     /// Connects to the server.
     pub fn connect_control(&mut self, peer: SocketAddr, carrier: Carrier) -> Result<()> {
-        let control = self.control.insert(ControlChannel::new(&mut self.ctx, self.pd, carrier, None)?);
-        self.ctx.connect(control.qp, peer, &greeting())?;
-        let start = Instant::now();
-        let failed = |why: String| Err(RdmaError::ControlConnect(peer, why));
-        loop {
-            self.poll();
-            match self.ctx.poll_event() {
-                Some(Event::Established { private_data, .. }) => {
-                    return check_greeting(&private_data).or_else(failed);
-                }
-                Some(Event::Rejected { private_data, .. }) => {
-                    return failed(match String::from_utf8_lossy(&private_data) {
-                        why if why.is_empty() => "rejected without a reason".to_owned(),
-                        why => format!("rejected: {why}"),
-                    });
-                }
-                Some(Event::ConnectFailed { reason, .. }) => {
-                    return failed(connect_failure_text(reason).to_owned());
-                }
-                Some(Event::Disconnected { reason, .. }) => return failed(format!("hung up: {reason:?}")),
-                None if start.elapsed() > CONNECT_TIMEOUT => return failed("timed out".to_owned()),
-                _ => {}
-            }
-        }
+        let control = ControlChannel::new(&mut self.ctx, self.pd, carrier, None, PEER_TIMEOUT)?;
+        self.ctx.connect(self.control.insert(control).qp, peer, &greeting())?;
+        let connected = self.wait_for_control(|event| {
+            Some(match event {
+                Event::Established { private_data, .. } => check_greeting(&private_data),
+                Event::Rejected { private_data, .. } => match String::from_utf8_lossy(&private_data) {
+                    why if why.is_empty() => Err("rejected without a reason".to_owned()),
+                    why => Err(format!("rejected: {why}")),
+                },
+                Event::ConnectFailed { reason, .. } => Err(connect_failure_text(reason).to_owned()),
+                Event::Disconnected { reason, .. } => Err(format!("hung up: {reason:?}")),
+                _ => return None,
+            })
+        });
+        connected.context(peer)
     }
 
     /// Treats the loss of the link as the loss of the client.
@@ -129,22 +121,35 @@ impl Endpoint {
         halt: Arc<AtomicBool>,
         timeout: Duration,
     ) -> Result<()> {
-        let control = ControlChannel::new(&mut self.ctx, self.pd, carrier, Some(halt))?;
-        let control = self.control.insert(control.with_peer_timeout(timeout));
-        let qp = control.qp;
+        let control = ControlChannel::new(&mut self.ctx, self.pd, carrier, Some(halt), timeout)?;
+        let qp = self.control.insert(control).qp;
         self.ctx.accept(request, qp, &greeting())?;
+        let accepted = self.wait_for_control(|event| match event {
+            Event::Established { qp: up, .. } if up == qp => Some(Ok(())),
+            Event::ConnectFailed { qp: down, reason } if down == qp => {
+                Some(Err(connect_failure_text(reason).to_owned()))
+            }
+            _ => None,
+        });
+        accepted.context("the connection ended")
+    }
+
+    /// Polls until an event says how the set-up of the control connection ended.
+    fn wait_for_control(
+        &mut self,
+        on_event: impl Fn(Event) -> Option<Result<(), String>>,
+    ) -> Result<(), String> {
         let start = Instant::now();
         loop {
             self.poll();
             match self.ctx.poll_event() {
-                Some(Event::Established { qp: up, .. }) if up == qp => return Ok(()),
-                Some(Event::ConnectFailed { qp: down, reason }) if down == qp => {
-                    return Err(RdmaError::Disconnected(connect_failure_text(reason).to_owned()));
+                Some(event) => {
+                    if let Some(outcome) = on_event(event) {
+                        return outcome;
+                    }
                 }
-                None if start.elapsed() > CONNECT_TIMEOUT => {
-                    return Err(RdmaError::Timeout("taking the call"));
-                }
-                _ => {}
+                None if start.elapsed() > CONNECT_TIMEOUT => return Err("timed out".to_owned()),
+                None => {}
             }
         }
     }
@@ -186,7 +191,7 @@ impl Endpoint {
     fn retry_until(
         &mut self,
         timeout: Duration,
-        mut step: impl FnMut(&mut Context) -> Result<(), VerbsError>,
+        step: impl Fn(&mut Context) -> Result<(), VerbsError>,
     ) -> bool {
         let start = Instant::now();
         while step(&mut self.ctx).is_err() {

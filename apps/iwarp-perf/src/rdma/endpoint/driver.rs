@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use ironwarp::{IdlePolicy, SetupError, Worker, WorkerThread};
 
-use super::super::error::{RdmaError, Result};
+use crate::error::{Error, Result};
 
 /// Who polls the workers.
 pub enum Driver {
@@ -79,7 +79,7 @@ impl Driver {
             }
             Driver::Threads(threads, processors, _) => {
                 let workers: Option<Vec<Worker>> = threads.into_iter().map(WorkerThread::stop).collect();
-                let mut workers = workers.ok_or(RdmaError::NoDevice)?;
+                let mut workers = workers.ok_or(Error::NoDevice)?;
                 let outcome = work(&mut workers);
                 *self = Self::spawn(workers, processors)?;
                 Ok(outcome)
@@ -89,7 +89,7 @@ impl Driver {
                 *self = Driver::Shared(shared);
                 Ok(outcome)
             }
-            Driver::Taken => Err(RdmaError::NoDevice),
+            Driver::Taken => Err(Error::NoDevice),
         }
     }
 

@@ -16,7 +16,7 @@ use ironwarp::{
     Completion, CompletionQueue, CompletionStatus, Config, Context, Event, ProtectionDomain, Stack, Worker,
 };
 use ironwarp_bench::report::CorePolls;
-use ironwarp_bench::{CpuClock, WordOwner};
+use ironwarp_bench::{CpuClock, UsageMeter, WordOwner};
 use ironwarp_port::instrument::{Capture, CaptureLimits};
 
 pub use arrivals::{Arrivals, Newcomer};
@@ -25,7 +25,7 @@ pub use shared::SharedEndpoint;
 pub use sleep::SleepCounts;
 
 use super::control_channel::{ControlChannel, POLLS_PER_CONTROL_POLL};
-pub use super::error::{RdmaError, Result};
+use crate::error::{Context as _, Error, Result};
 
 /// A device with a peer has a link within this time.
 const LINK_UP_TIMEOUT: Duration = Duration::from_secs(8);
@@ -76,7 +76,7 @@ impl sleep::EventSource for Queue<'_> {
     }
 
     fn sleep(&mut self, at_most: Duration) -> Result<bool> {
-        sleep::until_readable(self.ctx.cq_fd(self.cq)?, at_most).map_err(RdmaError::Event)
+        sleep::until_readable(self.ctx.cq_fd(self.cq)?, at_most).context("waiting for an event")
     }
 }
 
@@ -164,15 +164,6 @@ impl Endpoint {
         self.polled_cores().map(of).collect()
     }
 
-    /// The clock of this end's threads. `is_alone`: the other end is in another process.
-    pub fn cpu_clock(&self, is_alone: bool) -> CpuClock {
-        match self.driver {
-            _ if is_alone && self.arrivals.is_none() => CpuClock::Process,
-            Driver::Inline(_) | Driver::Shared(_) => CpuClock::Thread,
-            _ => CpuClock::Unknown,
-        }
-    }
-
     /// Peers' atomic operations since the start: executed on the core that received them, forwarded to another core, and
     /// those of the first on shared lines.
     pub fn atomics(&self) -> [u64; 3] {
@@ -195,7 +186,7 @@ impl Endpoint {
         self.with_worker(|worker| {
             while !worker.link_up() {
                 if start.elapsed() > LINK_UP_TIMEOUT {
-                    return Err(RdmaError::NoLink);
+                    return Err(Error::NoLink);
                 }
                 std::thread::yield_now();
             }
@@ -238,10 +229,10 @@ impl Endpoint {
                 return Ok(value);
             }
             if is_idle && self.is_control_lost() {
-                return Err(RdmaError::Halted);
+                return Err(Error::Halted);
             }
             if is_idle && start.elapsed() > timeout {
-                return Err(RdmaError::Timeout(what));
+                return Err(Error::too_long(what));
             }
         }
     }
@@ -295,7 +286,7 @@ impl Endpoint {
 
     /// Lends the first worker while none is polled.
     pub fn with_worker<T>(&mut self, work: impl FnOnce(&mut Worker) -> T) -> Result<T> {
-        self.driver.with_workers(|workers| workers.first_mut().map(work))?.ok_or(RdmaError::NoDevice)
+        self.driver.with_workers(|workers| workers.first_mut().map(work))?.ok_or(Error::NoDevice)
     }
 
     pub fn apply_control_requests(&mut self) -> Result<()> {
@@ -304,13 +295,13 @@ impl Endpoint {
 
     /// Captures every frame of this end. The file is complete when the endpoint is dropped.
     pub fn capture(&mut self, path: &Path, end: &str) -> Result<()> {
-        let capture = Capture::create(path, CaptureLimits::default()).map_err(RdmaError::Capture)?;
-        self.with_worker(|worker| worker.start_capture(&capture, end))?.map_err(RdmaError::Capture)
+        let capture = Capture::create(path, CaptureLimits::default()).context("--pcap")?;
+        self.with_worker(|worker| worker.start_capture(&capture, end))?.context("--pcap")
     }
 
     /// Adds the events of connections to a failed request.
     #[cold]
-    fn failure(&mut self, status: CompletionStatus) -> RdmaError {
+    fn failure(&mut self, status: CompletionStatus) -> Error {
         let mut why = String::new();
         while let Some(event) = self.ctx.poll_event() {
             match event {
@@ -322,8 +313,23 @@ impl Endpoint {
                 _ => {}
             }
         }
-        RdmaError::Completion(status, why)
+        Error::Failed(format!("a work request ended as {status:?}{why}"))
     }
+}
+
+/// The polls of each core of an end; none without a device.
+pub fn polls_of(endpoint: Option<&Endpoint>) -> Vec<CorePolls> {
+    endpoint.map(Endpoint::polls).unwrap_or_default()
+}
+
+/// Starts to measure what an end uses. `is_alone`: the other end is in another process.
+pub fn start_meter(endpoint: Option<&Endpoint>, is_alone: bool) -> UsageMeter {
+    let clock = endpoint.map_or(CpuClock::Process, |endpoint| match endpoint.driver {
+        _ if is_alone && endpoint.arrivals.is_none() => CpuClock::Process,
+        Driver::Inline(_) | Driver::Shared(_) => CpuClock::Thread,
+        _ => CpuClock::Unknown,
+    });
+    UsageMeter::start(clock, polls_of(endpoint))
 }
 
 #[cfg(test)]

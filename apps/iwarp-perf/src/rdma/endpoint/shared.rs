@@ -9,7 +9,8 @@ use std::sync::Arc;
 use ironwarp::{Stack, Worker};
 
 use super::driver::{Driver, SharedWorker};
-use super::{Arrivals, Endpoint, RdmaError, Result};
+use super::{Arrivals, Endpoint};
+use crate::error::{Error, Result};
 
 /// The common part of several endpoints.
 pub struct SharedEndpoint {
@@ -23,7 +24,7 @@ impl SharedEndpoint {
     /// Takes a listening endpoint that polls its only worker itself. At most `clients_max` clients are admitted at a time.
     pub fn new(endpoint: Endpoint, clients_max: usize) -> Result<Self> {
         let Endpoint { ctx, driver: Driver::Inline(worker), stack, watch_link, .. } = endpoint else {
-            return Err(RdmaError::NoDevice);
+            return Err(Error::NoDevice);
         };
         let arrivals = Arc::new(Arrivals::new(ctx, clients_max));
         Ok(SharedEndpoint { stack, worker: Arc::new(SharedWorker::new(worker)), arrivals, watch_link })

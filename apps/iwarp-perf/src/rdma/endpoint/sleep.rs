@@ -11,12 +11,15 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{RdmaError, Result};
+use crate::error::{Error, Result};
 
 /// The longest sleep: a stop and control messages must be handled soon.
 const SLEEP_MAX: Duration = Duration::from_millis(5);
 /// A due event arrives within this time even on a loaded machine.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
+
+const NO_EVENT: &str =
+    "a completion came to a queue that was armed, and no event with it: a wake-up was lost";
 
 /// Sleeps of an end that waits for events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -58,7 +61,7 @@ pub fn wait_for_event(source: &mut impl EventSource, sleeps: &mut SleepCounts) -
                 return Ok(count);
             }
             (count, false) => {
-                return if source.sleep(EVENT_TIMEOUT)? { Ok(count) } else { Err(RdmaError::NoEvent) };
+                return if source.sleep(EVENT_TIMEOUT)? { Ok(count) } else { Err(Error::failed(NO_EVENT)) };
             }
         }
     }
@@ -159,6 +162,6 @@ mod tests {
     #[test]
     fn a_completion_whose_event_never_comes_is_an_error() {
         let (outcome, ..) = run(&[0, 1], &[false, false]);
-        assert!(matches!(outcome, Err(RdmaError::NoEvent)), "{outcome:?}");
+        assert!(outcome == Err(Error::failed(NO_EVENT)), "{outcome:?}");
     }
 }

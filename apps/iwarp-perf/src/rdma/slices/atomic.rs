@@ -7,19 +7,18 @@
 
 use std::time::{Duration, Instant};
 
-use ironwarp::{AtomicOp, Completion, Region, SendWr};
+use ironwarp::{AtomicOp, Region, SendWr};
 use ironwarp_bench::{
     AtomicKind, RoundTrip, ServerSlice, Slice, StopCondition, StopSignal, measure_round_trips,
 };
 
 use super::super::case::RdmaTest;
-use super::super::endpoint::{Endpoint, RdmaError, Result};
+use super::super::endpoint::Endpoint;
 use super::super::open_case::{OpenCase, WORD_STRIDE, qp_and_slot, wr_id};
 use super::ready_queue::ReadyQueue;
 use super::timer::{Timer, linger};
+use crate::error::{Error, Result};
 
-/// Completions reaped at a time.
-const REAP: usize = 64;
 /// After a halt, operations in flight may take this time.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Polls between two checks for a halt.
@@ -30,7 +29,8 @@ const WORD_STEP_PER_QP: u64 = 7919;
 /// One end of an atomic case.
 pub struct AtomicTest {
     open: OpenCase,
-    qp_states: Vec<AtomicQpState>,
+    /// What each queue pair knows of the words.
+    values: Vec<KnownValues>,
     /// Queue pairs that can post.
     ready: ReadyQueue,
     /// Operations posted, over all queue pairs and slices.
@@ -42,14 +42,9 @@ pub struct AtomicTest {
     changed: u64,
     /// Impossible values in this slice.
     errors: u64,
-    /// Kept between polls: clearing it takes longer than polling an empty queue.
-    reaped: Box<[Completion]>,
 }
 
-/// Counts of one queue pair, over all slices.
-struct AtomicQpState {
-    posted: u64,
-    completed: u64,
+struct KnownValues {
     /// The expected next value of each word.
     expected: Vec<u64>,
     /// The compare value of CmpSwap, by slot.
@@ -59,25 +54,17 @@ struct AtomicQpState {
 impl AtomicTest {
     pub fn new(open: OpenCase) -> Self {
         let (words, depth) = (open.case.words as usize, open.case.depth as usize);
-        let qp_state =
-            || AtomicQpState { posted: 0, completed: 0, expected: vec![0; words], compared: vec![0; depth] };
-        let qp_states = open.qps.iter().map(|_| qp_state()).collect();
+        let known = |_| KnownValues { expected: vec![0; words], compared: vec![0; depth] };
         AtomicTest {
-            qp_states,
+            values: open.qps.iter().map(known).collect(),
             ready: ReadyQueue::all(open.qps.len()),
             posted: 0,
             in_flight: 0,
             completed: 0,
             changed: 0,
             errors: 0,
-            reaped: Box::new([Completion::default(); REAP]),
             open,
         }
-    }
-
-    /// Operations of each queue pair that are complete, over all slices.
-    fn completed_by_qp(&self) -> impl Iterator<Item = u64> {
-        self.qp_states.iter().map(|qp_state| qp_state.completed)
     }
 
     fn run_bandwidth(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<Slice> {
@@ -88,8 +75,8 @@ impl AtomicTest {
             while allowed > 0
                 && let Some(index) = self.ready.pop()
             {
-                let qp_state = &self.qp_states[index];
-                let free_slots = depth - (qp_state.posted - qp_state.completed);
+                let qp_ctx = &self.open.qps[index];
+                let free_slots = depth - (qp_ctx.sent - qp_ctx.completed);
                 for _ in 0..free_slots.min(allowed) {
                     self.post(endpoint, index)?;
                 }
@@ -109,7 +96,7 @@ impl AtomicTest {
         let mut number = 0;
         measure_round_trips(self.open.case.bytes, until, |_| {
             let start = Instant::now();
-            self.post(endpoint, number % self.qp_states.len())?;
+            self.post(endpoint, number % self.values.len())?;
             self.drain(endpoint, until)?;
             number += 1;
             Ok(RoundTrip::Done { rtt: start.elapsed(), is_intact: true })
@@ -117,20 +104,20 @@ impl AtomicTest {
     }
 
     fn post(&mut self, endpoint: &mut Endpoint, index: usize) -> Result<()> {
-        let (qp_ctx, qp_state) = (&self.open.qps[index], &mut self.qp_states[index]);
-        let word = word_of(index, qp_state.posted, self.open.case.words);
-        let slot = (qp_state.posted % u64::from(self.open.case.depth)) as usize;
+        let (qp_ctx, known) = (&mut self.open.qps[index], &mut self.values[index]);
+        let word = word_of(index, qp_ctx.sent, self.open.case.words);
+        let slot = (qp_ctx.sent % u64::from(self.open.case.depth)) as usize;
         let operation = match self.open.case.operation {
             Some(AtomicKind::CmpSwap) => {
-                let expected = qp_state.expected[word];
+                let expected = known.expected[word];
                 // The next one on this word expects that this one succeeds.
-                (qp_state.compared[slot], qp_state.expected[word]) = (expected, expected.wrapping_add(1));
+                (known.compared[slot], known.expected[word]) = (expected, expected.wrapping_add(1));
                 AtomicOp::compare_and_swap(expected, expected.wrapping_add(1))
             }
             _ => AtomicOp::add(1),
         };
         let there = qp_ctx.remote.sink((word * WORD_STRIDE) as u64);
-        qp_state.posted += 1;
+        qp_ctx.sent += 1;
         self.posted += 1;
         self.in_flight += 1;
         let wr = SendWr::atomic(wr_id(index, slot), &qp_ctx.scatter[slot], there, &operation);
@@ -139,24 +126,24 @@ impl AtomicTest {
 
     /// Handles a returned value of a word. Operations of a queue pair complete in order.
     fn on_value(&mut self, index: usize, slot: usize, value: u64) {
-        let qp_state = &mut self.qp_states[index];
-        let word = word_of(index, qp_state.completed, self.open.case.words);
-        qp_state.completed += 1;
+        let (qp_ctx, known) = (&mut self.open.qps[index], &mut self.values[index]);
+        let word = word_of(index, qp_ctx.completed, self.open.case.words);
+        qp_ctx.completed += 1;
         self.completed += 1;
         self.in_flight -= 1;
         self.ready.push(index);
         if self.open.case.operation == Some(AtomicKind::CmpSwap) {
-            if value == qp_state.compared[slot] {
+            if value == known.compared[slot] {
                 self.changed += 1;
             } else {
                 // Another queue pair changed the word; operations in flight fail too.
-                qp_state.expected[word] = value;
+                known.expected[word] = value;
             }
             return;
         }
         self.changed += 1;
-        self.errors += u64::from(value < qp_state.expected[word]);
-        qp_state.expected[word] = value.wrapping_add(1);
+        self.errors += u64::from(value < known.expected[word]);
+        known.expected[word] = value.wrapping_add(1);
     }
 
     /// Waits until no operation is in flight, without a time limit: the owner of a word may be descheduled. The stack
@@ -170,7 +157,7 @@ impl AtomicTest {
                 && until.halted()
                 && halted.get_or_insert_with(Instant::now).elapsed() > DRAIN_TIMEOUT;
             if halted || endpoint.is_control_lost() {
-                return Err(RdmaError::Halted);
+                return Err(Error::Halted);
             }
         }
         Ok(())
@@ -189,14 +176,13 @@ impl RdmaTest for AtomicTest {
     /// The client's part of a slice. Also returns the expected sum of the server's words.
     fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
         (self.completed, self.errors) = (0, 0);
-        let completed_before: Vec<u64> = self.completed_by_qp().collect();
+        let before = self.open.completed_by_qp();
         let slice = match self.open.case.test.is_latency() {
             true => self.run_latency(endpoint, until)?,
             false => self.run_bandwidth(endpoint, until)?,
         };
-        let by_qp = self.completed_by_qp().zip(completed_before).map(|(after, before)| after - before);
-        let (errors, verified_bytes, messages_by_qp) = (self.errors, slice.bytes, by_qp.collect());
-        Ok((Slice { errors, verified_bytes, messages_by_qp, ..slice }, self.changed))
+        let (errors, messages_by_qp) = (self.errors, self.open.completed_since(&before));
+        Ok((Slice { errors, verified_bytes: slice.bytes, messages_by_qp, ..slice }, self.changed))
     }
 
     /// The server's part of a slice. The stack alone executes operations; in the end the sum of the words is checked.
@@ -212,10 +198,8 @@ impl RdmaTest for AtomicTest {
 
     /// Polls the worker, then handles completions.
     fn poll(&mut self, endpoint: &mut Endpoint) -> Result<()> {
-        let count = endpoint.poll_or_wait_completions(self.open.cq, &mut self.reaped)?;
-        for index_in_batch in 0..count {
-            let completion = self.reaped[index_in_batch];
-            let (index, slot) = qp_and_slot(completion.wr_id);
+        for index_in_batch in 0..self.open.poll(endpoint)? {
+            let (index, slot) = qp_and_slot(self.open.reaped[index_in_batch].wr_id);
             let mut value = [0; 8];
             self.open.qps[index].sink.read_at(slot * value.len(), &mut value)?;
             self.on_value(index, slot, u64::from_ne_bytes(value));

@@ -8,7 +8,6 @@
 //! the credits. Validated Writes are checked in batches of `depth` messages: an empty Send requests the check, and an
 //! empty Send confirms it.
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
@@ -17,13 +16,12 @@ use ironwarp_bench::{Budget, Case, ServerSlice, Slice, StopCondition, StopSignal
 use ironwarp_types::limits::INLINE_BYTES_MAX;
 
 use super::super::case::RdmaTest;
-use super::super::endpoint::{Endpoint, Result};
+use super::super::endpoint::Endpoint;
 use super::super::open_case::{Arrived, OpenCase, QpContext, QueueSizes, qp_and_slot, wr_id};
 use super::ready_queue::ReadyQueue;
 use super::timer::{Timer, linger};
+use crate::error::Result;
 
-/// Completions reaped at a time.
-const REAP: usize = 32;
 /// Work requests posted together, at most.
 const LIST_MAX: usize = 64;
 /// How long the server waits, after the stop, for the next message in flight.
@@ -34,7 +32,7 @@ pub struct BandwidthTest {
     open: OpenCase,
     /// Whether this end sends messages.
     sends: bool,
-    qp_states: Vec<BandwidthQpState>,
+    credits: Vec<Credits>,
     /// Queue pairs that can post.
     ready: ReadyQueue,
     /// Messages posted, over all queue pairs and slices.
@@ -47,34 +45,25 @@ pub struct BandwidthTest {
     verified_bytes: u64,
     /// Credits given back at a time.
     credit_batch: u64,
-    /// Kept between polls: clearing it takes longer than polling an empty queue.
-    reaped: Box<[Completion]>,
 }
 
-/// Counts of one queue pair, over all slices.
+/// What a queue pair may send.
 #[derive(Clone, Copy, Debug, Default)]
-struct BandwidthQpState {
-    /// Messages posted.
-    posted: u64,
-    /// Messages known to be complete.
-    completed: u64,
+struct Credits {
     /// Receives that the other end has for our Sends.
-    credits: u64,
+    ours: u64,
     /// Messages received for which no credit was given back yet.
-    credits_to_return: u64,
-    /// Messages received.
-    received: u64,
-    /// A lot of validated Writes is being checked by the other end.
+    to_return: u64,
+    /// A batch of validated Writes is being checked by the other end.
     awaiting_check: bool,
 }
 
 impl BandwidthTest {
     pub fn new(open: OpenCase, client: bool) -> Self {
         let receives = u64::from(QueueSizes::of(&open.case).receives);
-        let qp_state = BandwidthQpState { credits: receives, ..BandwidthQpState::default() };
         BandwidthTest {
             sends: client || open.case.bidirectional,
-            qp_states: vec![qp_state; open.qps.len()],
+            credits: vec![Credits { ours: receives, ..Credits::default() }; open.qps.len()],
             ready: ReadyQueue::all(open.qps.len()),
             posted: 0,
             completed: 0,
@@ -82,30 +71,12 @@ impl BandwidthTest {
             errors: 0,
             verified_bytes: 0,
             credit_batch: (receives / 4).max(1),
-            reaped: Box::new([Completion::default(); REAP]),
             open,
         }
     }
 
     fn begin(&mut self) {
         (self.completed, self.arrived, self.errors, self.verified_bytes) = (0, 0, 0, 0);
-    }
-
-    /// Messages of each queue pair that are complete, over all slices.
-    fn completed_by_qp(&self) -> impl Iterator<Item = u64> {
-        self.qp_states.iter().map(|qp_state| qp_state.completed)
-    }
-
-    fn on_receive(&mut self, endpoint: &mut Endpoint, completion: &Completion) -> Result<()> {
-        let arrived = self.open.arrived(completion);
-        match completion.opcode {
-            CompletionOpcode::ReceiveImmediate => {
-                self.on_immediate(arrived.index, completion.immediate)?;
-            }
-            _ if completion.byte_len == 0 => return self.on_empty_send(endpoint, arrived),
-            _ => self.check_arrived(arrived.index, (arrived.memory_of, arrived.slot))?,
-        }
-        self.return_credit(endpoint, arrived)
     }
 
     /// Posts on every queue pair with free slots, at most `allowed` messages in all.
@@ -128,22 +99,21 @@ impl BandwidthTest {
 
     /// Messages that a queue pair can post.
     fn free_slots(&self, index: usize) -> u64 {
-        let (case, qp_state) = (&self.open.case, &self.qp_states[index]);
+        let (case, qp_ctx, credits) = (&self.open.case, &self.open.qps[index], &self.credits[index]);
         let depth = u64::from(case.depth);
-        let outstanding = qp_state.posted - qp_state.completed;
-        let free_slots = depth.saturating_sub(outstanding);
+        let free_slots = depth.saturating_sub(qp_ctx.sent - qp_ctx.completed);
         match case.test {
-            test if test.consumes_receives() => free_slots.min(qp_state.credits),
+            test if test.consumes_receives() => free_slots.min(credits.ours),
             // A batch is checked before its slots are written again.
-            Test::WriteBw if case.validate && qp_state.awaiting_check => 0,
-            Test::WriteBw if case.validate => free_slots.min(depth - qp_state.posted % depth),
+            Test::WriteBw if case.validate && credits.awaiting_check => 0,
+            Test::WriteBw if case.validate => free_slots.min(depth - qp_ctx.sent % depth),
             _ => free_slots,
         }
     }
 
     fn post_list(&mut self, endpoint: &mut Endpoint, index: usize, list: u64) -> Result<()> {
-        let (case, qp_ctx, qp_state) = (&self.open.case, &self.open.qps[index], &mut self.qp_states[index]);
-        for message in qp_state.posted..qp_state.posted + list {
+        let (case, qp_ctx) = (&self.open.case, &mut self.open.qps[index]);
+        for message in qp_ctx.sent..qp_ctx.sent + list {
             let slot = slot_of(qp_ctx, message);
             match case.test {
                 Test::ReadBw if case.validate => {
@@ -153,17 +123,15 @@ impl BandwidthTest {
                 _ => qp_ctx.fill_source(case, slot, message)?,
             }
         }
-        post_messages(endpoint, &self.open, index, qp_state.posted..qp_state.posted + list)?;
-        qp_state.posted += list;
+        post_messages(endpoint, case, index, qp_ctx, list)?;
+        qp_ctx.sent += list;
         self.posted += list;
         if case.test.consumes_receives() {
-            qp_state.credits -= list;
+            self.credits[index].ours -= list;
         }
-        if case.test == Test::WriteBw
-            && case.validate
-            && qp_state.posted.is_multiple_of(u64::from(case.depth))
-        {
-            qp_state.awaiting_check = true;
+        let is_batch_posted = qp_ctx.sent.is_multiple_of(u64::from(case.depth));
+        if case.test == Test::WriteBw && case.validate && is_batch_posted {
+            self.credits[index].awaiting_check = true;
             self.post_empty_send(endpoint, index)?;
         }
         Ok(())
@@ -175,21 +143,37 @@ impl BandwidthTest {
         Ok(endpoint.ctx.post_send(self.open.qps[index].qp, &wr)?)
     }
 
+    fn on_receive(&mut self, endpoint: &mut Endpoint, completion: &Completion) -> Result<()> {
+        let arrived = self.open.arrived(completion);
+        let Arrived { index, memory_of, slot } = arrived;
+        match completion.opcode {
+            // Immediate Data has the number of the message written before it (RFC 7306 s6).
+            CompletionOpcode::ReceiveImmediate => {
+                let message = self.open.qps[index].received;
+                self.errors += u64::from(completion.immediate != message.to_be_bytes());
+                let slot = slot_of(&self.open.qps[index], message);
+                self.on_message(index, (index, slot))?;
+            }
+            _ if completion.byte_len == 0 => return self.on_empty_send(endpoint, arrived),
+            _ => self.on_message(index, (memory_of, slot))?,
+        }
+        self.return_credit(endpoint, arrived)
+    }
+
     fn on_empty_send(&mut self, endpoint: &mut Endpoint, arrived: Arrived) -> Result<()> {
         self.open.replace_receive(endpoint, arrived)?;
         let index = arrived.index;
         if self.open.case.test.consumes_receives() {
-            self.qp_states[index].credits += self.credit_batch;
+            self.credits[index].ours += self.credit_batch;
             self.ready.push(index);
-        } else if self.qp_states[index].awaiting_check {
-            self.qp_states[index].awaiting_check = false;
+        } else if self.credits[index].awaiting_check {
+            self.credits[index].awaiting_check = false;
             self.ready.push(index);
         } else {
-            // All Writes of the batch were placed before the Send that requests the check (RFC 5040
-            // s5.5).
+            // All Writes of the batch were placed before the Send that requests the check (RFC 5040 s5.5).
             for slot in 0..self.open.case.depth as usize {
-                let message = self.qp_states[index].received;
-                self.qp_states[index].received += 1;
+                let message = self.open.qps[index].received;
+                self.open.qps[index].received += 1;
                 self.check(index, slot, message)?;
             }
             self.post_empty_send(endpoint, index)?;
@@ -203,53 +187,43 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// Immediate Data has the number of the message written before it (RFC 7306 s6).
-    fn on_immediate(&mut self, index: usize, octets: [u8; 8]) -> Result<()> {
-        let message = self.qp_states[index].received;
-        self.errors += u64::from(octets != message.to_be_bytes());
-        let slot = slot_of(&self.open.qps[index], message);
-        self.check_arrived(index, (index, slot))
-    }
-
     /// Counts a message of queue pair `index`, and checks the slot of memory that holds it where the case is validated.
-    fn check_arrived(&mut self, index: usize, (memory_of, slot): (usize, usize)) -> Result<()> {
-        let message = self.qp_states[index].received;
-        self.qp_states[index].received += 1;
+    fn on_message(&mut self, index: usize, (memory_of, slot): (usize, usize)) -> Result<()> {
+        let message = self.open.qps[index].received;
+        self.open.qps[index].received += 1;
         self.arrived += 1;
-        if self.open.case.validate {
-            self.check(memory_of, slot, message)?;
-        }
-        Ok(())
+        if self.open.case.validate { self.check(memory_of, slot, message) } else { Ok(()) }
     }
 
     /// Posts a receive for the one that a message consumed, and returns credits in batches. A credit is returned after its
     /// receive is posted. Receives of a queue pair's own are posted in batches too.
     fn return_credit(&mut self, endpoint: &mut Endpoint, arrived: Arrived) -> Result<()> {
-        let Arrived { index, .. } = arrived;
+        let index = arrived.index;
         if self.open.has_srq() {
             self.open.replace_receive(endpoint, arrived)?;
         }
-        self.qp_states[index].credits_to_return += 1;
-        if self.qp_states[index].credits_to_return >= self.credit_batch {
-            self.qp_states[index].credits_to_return -= self.credit_batch;
-            if !self.open.has_srq() {
-                self.open.post_receives(endpoint, index, self.credit_batch)?;
-            }
-            self.post_empty_send(endpoint, index)?;
+        self.credits[index].to_return += 1;
+        if self.credits[index].to_return < self.credit_batch {
+            return Ok(());
         }
-        Ok(())
+        self.credits[index].to_return -= self.credit_batch;
+        if !self.open.has_srq() {
+            self.open.post_receives(endpoint, index, self.credit_batch)?;
+        }
+        self.post_empty_send(endpoint, index)
     }
 
     /// A signaled message completed, and with it the unsignaled ones before it.
     fn on_complete(&mut self, index: usize) -> Result<()> {
         let every = u64::from(self.open.case.signal_every);
         if self.open.case.test == Test::ReadBw && self.open.case.validate {
-            for message in self.qp_states[index].completed..self.qp_states[index].completed + every {
+            let completed = self.open.qps[index].completed;
+            for message in completed..completed + every {
                 // A Read always returns the server's message 0.
                 self.check(index, slot_of(&self.open.qps[index], message), 0)?;
             }
         }
-        self.qp_states[index].completed += every;
+        self.open.qps[index].completed += every;
         self.completed += every;
         self.ready.push(index);
         Ok(())
@@ -257,16 +231,20 @@ impl BandwidthTest {
 
     /// Completes the current batch or run of unsignaled messages, and waits until no message is in flight.
     fn drain(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<()> {
+        // Messages after which a queue pair can stop: a batch, or a run up to a signaled message.
+        let unit = match self.open.case.test {
+            Test::WriteBw if self.open.case.validate => self.open.case.depth,
+            _ => self.open.case.signal_every,
+        };
         while !until.halted() {
             let mut waiting = false;
-            for index in 0..self.qp_states.len() {
-                let completion_unit = completion_unit(&self.open.case);
-                let remainder = self.qp_states[index].posted % completion_unit;
+            for index in 0..self.open.qps.len() {
+                let remainder = self.open.qps[index].sent % u64::from(unit);
                 if remainder > 0 && self.free_slots(index) > 0 {
                     self.post_list(endpoint, index, 1)?;
                 }
-                let qp_state = &self.qp_states[index];
-                waiting |= remainder > 0 || qp_state.posted != qp_state.completed || qp_state.awaiting_check;
+                let (qp_ctx, credits) = (&self.open.qps[index], &self.credits[index]);
+                waiting |= remainder > 0 || qp_ctx.sent != qp_ctx.completed || credits.awaiting_check;
             }
             if !waiting {
                 return Ok(());
@@ -306,7 +284,7 @@ impl RdmaTest for BandwidthTest {
     fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
         self.begin();
         let posted_before = self.posted;
-        let completed_before: Vec<u64> = self.completed_by_qp().collect();
+        let completed_before = self.open.completed_by_qp();
         let mut timer = Timer::new(until, self.open.case.rate);
         while !timer.is_over(self.completed) {
             let allowed = timer.allowance(self.posted - posted_before);
@@ -315,11 +293,10 @@ impl RdmaTest for BandwidthTest {
         }
         self.drain(endpoint, until)?;
         let slice = timer.slice(self.completed, self.open.case.bytes);
-        let by_qp = self.completed_by_qp().zip(completed_before).map(|(after, before)| after - before);
         let slice = Slice {
             errors: self.errors,
             verified_bytes: self.verified_bytes,
-            messages_by_qp: by_qp.collect(),
+            messages_by_qp: self.open.completed_since(&completed_before),
             ..slice
         };
         Ok((slice, self.posted - posted_before))
@@ -348,9 +325,8 @@ impl RdmaTest for BandwidthTest {
 
     /// Polls the worker, then handles completions.
     fn poll(&mut self, endpoint: &mut Endpoint) -> Result<()> {
-        let count = endpoint.poll_or_wait_completions(self.open.cq, &mut self.reaped)?;
-        for index_in_batch in 0..count {
-            let completion = self.reaped[index_in_batch];
+        for index_in_batch in 0..self.open.poll(endpoint)? {
+            let completion = self.open.reaped[index_in_batch];
             match completion.opcode {
                 CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate => {
                     self.on_receive(endpoint, &completion)?;
@@ -362,9 +338,15 @@ impl RdmaTest for BandwidthTest {
     }
 }
 
-/// Posts a list of messages: a Send, Write or Read each, or a Write followed by Immediate Data with its number.
-fn post_messages(endpoint: &mut Endpoint, open: &OpenCase, index: usize, messages: Range<u64>) -> Result<()> {
-    let (case, qp_ctx) = (&open.case, &open.qps[index]);
+/// Posts the next messages in a list: a Send, Write or Read each, or a Write followed by Immediate Data with its number.
+fn post_messages(
+    endpoint: &mut Endpoint,
+    case: &Case,
+    index: usize,
+    qp_ctx: &QpContext,
+    list: u64,
+) -> Result<()> {
+    let messages = qp_ctx.sent..qp_ctx.sent + list;
     let mut buffer = [0; INLINE_BYTES_MAX];
     let inline = qp_ctx.inline_bytes(case, &mut buffer)?;
     let numbers: ArrayVec<[u8; 8], LIST_MAX> = messages.clone().map(u64::to_be_bytes).collect();
@@ -387,12 +369,4 @@ fn post_messages(endpoint: &mut Endpoint, open: &OpenCase, index: usize, message
 
 fn slot_of(qp_ctx: &QpContext, message: u64) -> usize {
     (message % qp_ctx.gather.len() as u64) as usize
-}
-
-/// Messages after which a queue pair can stop: a batch, or a run up to a signaled message.
-fn completion_unit(case: &Case) -> u64 {
-    match case.test {
-        Test::WriteBw if case.validate => u64::from(case.depth),
-        _ => u64::from(case.signal_every),
-    }
 }

@@ -13,21 +13,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ironwarp::{
-    Access, Completion, CompletionOpcode, CompletionStatus, ConnectFailure, ConnectionRequest,
+    Access, AlignedBuf, Completion, CompletionOpcode, CompletionStatus, ConnectFailure, ConnectionRequest,
     DisconnectReason, Event, Framing, QpAttr, QueuePair, RecvWr, Region, SendWr, Sge,
 };
 use ironwarp_bench::report::TestResult;
 use ironwarp_bench::{Case, Latency, ServerSlice, Slice, StopCondition, StopSignal, nanos};
 
 use super::super::case::RdmaTest;
-use super::super::endpoint::{Endpoint, RdmaError, Result};
-use super::super::open_case::{CM_TIMEOUT, OpenCase, pages};
+use super::super::endpoint::Endpoint;
+use super::super::open_case::{CM_TIMEOUT, OpenCase};
 use super::timer::{Timer, linger};
+use crate::error::{Error, Result};
 
 /// The private data of a connection request of this test.
 const GREETING: &[u8] = b"iwarp-perf conn-rate";
-/// Completions reaped at a time.
-const REAP: usize = 32;
 /// Completion queue entries for each connection: its Send and its receive, and as many of connections just destroyed.
 const CQES_PER_CONNECTION: u32 = 4;
 /// Failures in a row after which the slice fails: no later set-up can succeed either.
@@ -58,7 +57,6 @@ pub struct ConnRateTest {
     port_waits: u64,
     /// No connect before this time.
     paused_until: Option<Instant>,
-    reaped: Box<[Completion; REAP]>,
 }
 
 /// Counts of one slice.
@@ -78,7 +76,7 @@ struct Counts {
 impl ConnRateTest {
     /// Creates everything but the queue pairs.
     pub fn new(endpoint: &mut Endpoint, case: &Case) -> Result<Self> {
-        let bytes = pages((case.bytes as usize).max(1))?;
+        let bytes = AlignedBuf::pages((case.bytes as usize).max(1))?;
         let message = endpoint.ctx.register(endpoint.pd, bytes, Access::LOCAL_WRITE)?;
         let cq = endpoint.ctx.create_cq(case.depth * CQES_PER_CONNECTION)?;
         Ok(ConnRateTest {
@@ -92,7 +90,6 @@ impl ConnRateTest {
             framing: None,
             port_waits: 0,
             paused_until: None,
-            reaped: Box::new([Completion::default(); REAP]),
         })
     }
 
@@ -131,7 +128,12 @@ impl ConnRateTest {
                     }
                     self.use_and_close(endpoint, qp)?;
                 }
-                Event::Disconnected { qp, reason } => self.on_disconnected(endpoint, qp, reason)?,
+                Event::Disconnected { qp, reason: DisconnectReason::Closed } => {
+                    self.destroy(endpoint, qp)?;
+                    self.counts.closed += 1;
+                    self.counts.failed_in_a_row = 0;
+                }
+                Event::Disconnected { qp, reason } => self.on_failed(endpoint, qp, &format!("{reason:?}"))?,
                 Event::ConnectFailed { qp, reason: ConnectFailure::NoResources } => {
                     self.destroy(endpoint, qp)?;
                     self.counts.started -= 1;
@@ -147,7 +149,7 @@ impl ConnRateTest {
                 _ => {}
             }
         }
-        if endpoint.is_control_lost() { Err(RdmaError::Halted) } else { Ok(()) }
+        if endpoint.is_control_lost() { Err(Error::Halted) } else { Ok(()) }
     }
 
     /// Sends the message, if the case has one, and disconnects. The stack closes when the peer has acknowledged it.
@@ -156,39 +158,19 @@ impl ConnRateTest {
         if self.framing.is_none() {
             self.framing = endpoint.ctx.query_qp(qp)?.framing;
         }
-        if self.open.case.bytes > 0 {
-            self.post_message(endpoint, qp)?;
+        let Case { bytes, inline, .. } = self.open.case;
+        if bytes > u64::from(inline) {
+            endpoint.ctx.post_send(qp, &SendWr::send(0, &self.scatter()?))?;
+        } else if bytes > 0 {
+            let mut message = vec![0; bytes as usize];
+            self.message.read_at(0, &mut message)?;
+            endpoint.ctx.post_send(qp, &SendWr::send_inline(0, &message))?;
         }
         Ok(endpoint.ctx.disconnect(qp)?)
     }
 
-    fn post_message(&self, endpoint: &mut Endpoint, qp: QueuePair) -> Result<()> {
-        let Case { bytes, inline, .. } = self.open.case;
-        if bytes > u64::from(inline) {
-            return Ok(endpoint.ctx.post_send(qp, &SendWr::send(0, &self.scatter()?))?);
-        }
-        let mut message = vec![0; bytes as usize];
-        self.message.read_at(0, &mut message)?;
-        Ok(endpoint.ctx.post_send(qp, &SendWr::send_inline(0, &message))?)
-    }
-
     fn scatter(&self) -> Result<[Sge; 1]> {
         Ok([self.message.slice(0, self.open.case.bytes as u32)?])
-    }
-
-    fn on_disconnected(
-        &mut self,
-        endpoint: &mut Endpoint,
-        qp: QueuePair,
-        reason: DisconnectReason,
-    ) -> Result<()> {
-        if reason != DisconnectReason::Closed {
-            return self.on_failed(endpoint, qp, &format!("{reason:?}"));
-        }
-        self.destroy(endpoint, qp)?;
-        self.counts.closed += 1;
-        self.counts.failed_in_a_row = 0;
-        Ok(())
     }
 
     #[cold]
@@ -198,8 +180,8 @@ impl ConnRateTest {
         self.counts.failed += 1;
         self.counts.failed_in_a_row += 1;
         match self.counts.failed_in_a_row {
-            CONSECUTIVE_FAILURES_MAX.. => Err(RdmaError::Disconnected(format!(
-                "{CONSECUTIVE_FAILURES_MAX} connections in a row failed, the last one: {why}"
+            CONSECUTIVE_FAILURES_MAX.. => Err(Error::Failed(format!(
+                "the connection ended: {CONSECUTIVE_FAILURES_MAX} connections in a row failed, the last one: {why}"
             ))),
             _ => Ok(()),
         }
@@ -214,7 +196,7 @@ impl ConnRateTest {
                 return self.destroy_connections(endpoint);
             }
             if start.elapsed() > CM_TIMEOUT {
-                return Err(RdmaError::Timeout("closing connections"));
+                return Err(Error::too_long("closing connections"));
             }
         }
         Ok(())
@@ -255,19 +237,19 @@ impl ConnRateTest {
 
     /// Counts the messages that arrived. A failed request is reported by the event of its connection.
     fn reap(&mut self, endpoint: &mut Endpoint) -> Result<()> {
-        if self.open.case.bytes == 0 {
+        let bytes = self.open.case.bytes;
+        let is_whole = |completion: &&Completion| {
+            completion.opcode == CompletionOpcode::Receive
+                && completion.status == CompletionStatus::Success
+                && u64::from(completion.byte_len) == bytes
+        };
+        if bytes == 0 {
             return Ok(());
         }
-        let bytes = self.open.case.bytes;
         loop {
-            let count = endpoint.ctx.poll_cq(self.open.cq, &mut *self.reaped)?;
-            let is_whole = |completion: &&Completion| {
-                completion.opcode == CompletionOpcode::Receive
-                    && completion.status == CompletionStatus::Success
-                    && u64::from(completion.byte_len) == bytes
-            };
-            self.counts.received += self.reaped[..count].iter().filter(is_whole).count() as u64;
-            if count < REAP {
+            let count = endpoint.ctx.poll_cq(self.open.cq, &mut *self.open.reaped)?;
+            self.counts.received += self.open.reaped[..count].iter().filter(is_whole).count() as u64;
+            if count < self.open.reaped.len() {
                 return Ok(());
             }
         }
@@ -314,7 +296,7 @@ impl RdmaTest for ConnRateTest {
     /// The client's part of a slice. Also returns the established connections, which the server
     /// waits for.
     fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)> {
-        let peer = self.peer.ok_or(RdmaError::NoDevice)?;
+        let peer = self.peer.ok_or(Error::NoDevice)?;
         self.counts = Counts::default();
         let mut latency = Latency::new();
         let mut timer = Timer::new(until, self.open.case.rate);

@@ -14,15 +14,13 @@ use ironwarp_bench::{
 use ironwarp_types::limits::INLINE_BYTES_MAX;
 
 use super::super::case::RdmaTest;
-use super::super::endpoint::{Endpoint, RdmaError, Result};
+use super::super::endpoint::Endpoint;
 use super::super::open_case::{Arrived, OpenCase, wr_id};
+use super::timer::linger;
+use crate::error::{Error, Result};
 
 /// Bytes of an STag in a message.
 pub const STAG_BYTES: usize = 4;
-/// Completions reaped at a time.
-const REAP: usize = 16;
-/// How long the server keeps polling after the stop, so that its last messages are acknowledged.
-const LINGER: Duration = Duration::from_millis(20);
 
 /// One end of a latency case.
 pub struct LatencyTest {
@@ -31,14 +29,11 @@ pub struct LatencyTest {
     next_index: usize,
     /// Where the last message arrived.
     pub(super) last_arrived: Arrived,
-    /// Kept between polls: clearing it takes longer than polling an empty queue.
-    reaped: Box<[Completion; REAP]>,
 }
 
 impl LatencyTest {
     pub fn new(open: OpenCase) -> Self {
-        let reaped = Box::new([Completion::default(); REAP]);
-        LatencyTest { open, next_index: 0, last_arrived: Arrived::default(), reaped }
+        LatencyTest { open, next_index: 0, last_arrived: Arrived::default() }
     }
 
     /// Sends one message and waits for the reply. Returns whether all compared bytes were right.
@@ -131,14 +126,14 @@ impl LatencyTest {
         until: StopCondition<'_>,
     ) -> Result<Completion> {
         loop {
-            let count = endpoint.poll_or_wait_completions(self.open.cq, &mut *self.reaped)?;
-            let reaped = self.reaped[..count].iter();
-            if let Some(&completion) = reaped.clone().find(|completion| completion.opcode == kind) {
+            let count = self.open.poll(endpoint)?;
+            let mut reaped = self.open.reaped[..count].iter();
+            if let Some(&completion) = reaped.find(|completion| completion.opcode == kind) {
                 self.last_arrived = self.open.arrived(&completion);
                 return Ok(completion);
             }
             if until.halted() {
-                return Err(RdmaError::Halted);
+                return Err(Error::Halted);
             }
         }
     }
@@ -156,9 +151,9 @@ impl LatencyTest {
             if self.has_last_byte(index, message)? {
                 return Ok(());
             }
-            endpoint.reap(self.open.cq, &mut *self.reaped)?;
+            self.open.reap(endpoint)?;
             if until.halted() {
-                return Err(RdmaError::Halted);
+                return Err(Error::Halted);
             }
         }
     }
@@ -176,9 +171,7 @@ impl LatencyTest {
             Test::WriteLat if self.is_announced() => self.reply_to_sends(endpoint, server),
             Test::WriteLat => self.reply_to_write(endpoint, server),
             // The stack alone answers Reads.
-            _ if endpoint.waits_for_events() => {
-                endpoint.poll_or_wait_completions(self.open.cq, &mut *self.reaped).map(drop)
-            }
+            _ if endpoint.waits_for_events() => self.open.poll(endpoint).map(drop),
             _ => {
                 endpoint.poll();
                 Ok(())
@@ -189,7 +182,7 @@ impl LatencyTest {
     /// Replies to each message of a Send or Immediate Data, and to each announced Write. Replies are sent before the used
     /// receives are replaced, since others are posted.
     fn reply_to_sends(&mut self, endpoint: &mut Endpoint, server: &mut ServerSlice) -> Result<()> {
-        let count = endpoint.poll_or_wait_completions(self.open.cq, &mut *self.reaped)?;
+        let count = self.open.poll(endpoint)?;
         if count == 0 {
             return Ok(());
         }
@@ -197,7 +190,7 @@ impl LatencyTest {
             if let Some(arrived) = self.received_at(index_in_batch) {
                 let index = arrived.index;
                 self.last_arrived = arrived;
-                let octets = self.reaped[index_in_batch].immediate;
+                let octets = self.open.reaped[index_in_batch].immediate;
                 let expected = (self.open.qps[index].received + 1).to_be_bytes();
                 server.errors += u64::from(self.open.case.test.is_immediate() && octets != expected);
                 self.reply(endpoint, index, server)?;
@@ -214,7 +207,7 @@ impl LatencyTest {
 
     /// Where the message of a completion arrived, if it is one of a receive.
     fn received_at(&self, index_in_batch: usize) -> Option<Arrived> {
-        let completion = &self.reaped[index_in_batch];
+        let completion = &self.open.reaped[index_in_batch];
         let is_receive =
             matches!(completion.opcode, CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate);
         is_receive.then(|| self.open.arrived(completion))
@@ -226,7 +219,7 @@ impl LatencyTest {
         if self.has_last_byte(index, self.open.qps[index].received + 1)? {
             self.next_qp();
             self.reply(endpoint, index, server)?;
-            endpoint.reap(self.open.cq, &mut *self.reaped)?;
+            self.open.reap(endpoint)?;
         }
         Ok(())
     }
@@ -246,19 +239,6 @@ impl LatencyTest {
             Test::SendInvLat => self.post_invalidating(endpoint, index, message),
             _ => self.post_message(endpoint, index, message),
         }
-    }
-
-    /// Polls until the client has acknowledged the last messages, or for [`LINGER`].
-    fn linger(&mut self, endpoint: &mut Endpoint) -> Result<()> {
-        let start = Instant::now();
-        let mut quiet = Instant::now();
-        while start.elapsed() < LINGER && quiet.elapsed() < LINGER / 20 {
-            endpoint.poll();
-            if endpoint.reap(self.open.cq, &mut *self.reaped)? > 0 {
-                quiet = Instant::now();
-            }
-        }
-        Ok(())
     }
 
     /// Returns the current queue pair and advances to the next one.
@@ -298,7 +278,7 @@ impl RdmaTest for LatencyTest {
                 _ => Instant::now(),
             };
             let is_intact = match self.round_trip(endpoint, until) {
-                Err(RdmaError::Halted) => return Ok(RoundTrip::Halted),
+                Err(Error::Halted) => return Ok(RoundTrip::Halted),
                 outcome => outcome?,
             };
             let rtt = intended_start.elapsed();
@@ -306,7 +286,7 @@ impl RdmaTest for LatencyTest {
             if self.open.case.test.has_receives() || self.is_announced() {
                 self.open.replace_receive(endpoint, self.last_arrived)?;
             }
-            Ok::<_, RdmaError>(RoundTrip::Done { rtt, is_intact })
+            Ok::<_, Error>(RoundTrip::Done { rtt, is_intact })
         })?;
         Ok((Slice { verified_bytes: if validate { slice.bytes } else { 0 }, ..slice }, 0))
     }
@@ -316,7 +296,10 @@ impl RdmaTest for LatencyTest {
         while stop.raised().is_none() {
             self.answer(endpoint, &mut server)?;
         }
-        self.linger(endpoint)?;
+        linger(|| {
+            endpoint.poll();
+            self.open.reap(endpoint).map(drop)
+        })?;
         Ok(server)
     }
 

@@ -13,8 +13,9 @@ use ironwarp_bench::Case;
 pub use atomic::sum_of;
 
 use super::case::RdmaCase;
-use super::endpoint::{Endpoint, Result};
+use super::endpoint::Endpoint;
 use super::open_case::{AtomicWords, OpenCase};
+use crate::error::Result;
 use atomic::AtomicTest;
 use bandwidth::BandwidthTest;
 use conn_rate::ConnRateTest;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ironwarp_bench::{Slice, StopCondition, nanos};
 
-use super::super::endpoint::Result;
+use crate::error::Result;
 
 /// Polls on for a millisecond, so that the last received data is acknowledged.
 pub fn linger(mut poll: impl FnMut() -> Result<()>) -> Result<()> {
