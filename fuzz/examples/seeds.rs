@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use ironwarp_fuzz::packet::{self, ACK, FIN, NODE_V4, PEER_MAC, PEER_V4, SYN, Segment};
+use ironwarp_testkit::{ACK, FIN, ICMP, Route, SYN, Segment};
 
 fn main() -> std::io::Result<()> {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
@@ -222,10 +222,10 @@ fn step(kind: u8, zeros: usize) -> Vec<u8> {
 }
 
 fn frames() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
-    let arp = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &PEER_MAC, &PEER_V4, &[0; 6], &NODE_V4].concat();
+    let (route, route6) = (Route::v4(2, 1), Route::v6(2, 1));
     let syn = Segment {
-        src: 2000,
-        dst: 4791,
+        src_port: 2000,
+        dst_port: 4791,
         flags: SYN,
         window: 1000,
         options: vec![2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7],
@@ -234,11 +234,11 @@ fn frames() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     let data = Segment { flags: ACK | FIN, payload: vec![1; 40], options: Vec::new(), ..syn.clone() };
     let echo = [8, 0, 0, 0, 0, 1, 0, 1, 1, 2, 3, 4];
     [
-        ("arp", packet::ethernet(0x0806, &arp)),
-        ("echo", packet::ip(false, 1, &echo)),
-        ("syn", syn.frame(false)),
-        ("syn-ipv6", syn.frame(true)),
-        ("data", data.frame(false)),
+        ("arp", route.arp(1, route.macs[0])),
+        ("echo", route.packet(ICMP, &echo)),
+        ("syn", syn.frame(route)),
+        ("syn-ipv6", syn.frame(route6)),
+        ("data", data.frame(route)),
     ]
     .into_iter()
 }

@@ -1,7 +1,8 @@
 //! Frames of any bytes to a node, from Ethernet to the options of TCP. A flag of each makes its checksums right.
 #![no_main]
 
-use ironwarp_fuzz::{Input, Node, packet};
+use ironwarp_fuzz::{Input, Node};
+use ironwarp_testkit::repair;
 use libfuzzer_sys::fuzz_target;
 
 /// Frames that one frame may cause, and the bursts of start-up: an amplifier is a finding.
@@ -14,7 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
         let kind = input.u8();
         let mut frame = input.bytes(1600).to_vec();
         if kind & 1 == 1 {
-            packet::repair(&mut frame);
+            repair(&mut frame);
         }
         let before = node.frames;
         node.inject(&frame);

@@ -1,12 +1,15 @@
 //! ARP, neighbour discovery and ICMP with fields of any value, beside a connection that they may quote.
 #![no_main]
 
-use ironwarp_fuzz::packet::{self, NODE_V4, NODE_V6, PEER_MAC, PEER_V4, PEER_V6};
+use ironwarp_fuzz::peer::route;
 use ironwarp_fuzz::{Input, Node, Peer};
+use ironwarp_testkit::{ICMP, ICMP6, Segment, repair};
 use libfuzzer_sys::fuzz_target;
 
-const ICMP: u8 = 1;
-const ICMP6: u8 = 58;
+const NODE_V4: [u8; 4] = [10, 0, 0, 1];
+const PEER_V4: [u8; 4] = [10, 0, 0, 2];
+const NODE_V6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+const PEER_V6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
 
 fuzz_target!(|bytes: &[u8]| {
     let (mut input, mut node) = (Input::new(bytes), Node::new(|_| ()));
@@ -23,13 +26,13 @@ fuzz_target!(|bytes: &[u8]| {
                 node.inject(&frame);
             }
             2 => {
-                let frame = error(&mut input, &peer);
+                let frame = error(&mut input, &peer, v6);
                 node.inject(&frame);
             }
             3 => {
                 let mut echo = vec![if v6 { 128 } else { 8 }, input.u8(), 0, 0];
                 echo.extend(input.short_bytes());
-                node.inject(&packet::ip(v6, if v6 { ICMP6 } else { ICMP }, &echo));
+                node.inject(&route(v6).packet(if v6 { ICMP6 } else { ICMP }, &echo));
             }
             _ => node.advance(input.nanos()),
         }
@@ -64,7 +67,7 @@ fn v6(input: &mut Input<'_>) -> [u8; 16] {
 }
 
 fn mac(input: &mut Input<'_>) -> [u8; 6] {
-    let mut mac = PEER_MAC;
+    let mut mac = route(false).macs[0];
     if input.u8() > 128 {
         mac[usize::from(input.u8()) % 6] = input.u8();
     }
@@ -82,7 +85,7 @@ fn arp(input: &mut Input<'_>) -> Vec<u8> {
         packet[at] ^= input.u8();
     }
     packet.truncate(if input.u8() > 230 { input.below(28) } else { 28 });
-    packet::ethernet(0x0806, &packet)
+    route(false).ethernet(0x0806, &packet)
 }
 
 /// Solicitations and advertisements with options.
@@ -95,39 +98,28 @@ fn discovery(input: &mut Input<'_>) -> Vec<u8> {
         message.extend([option, units]);
         message.extend(mac(input));
     }
-    let mut frame = packet::ip(true, ICMP6, &message);
+    let mut frame = route(true).packet(ICMP6, &message);
     frame[22..38].copy_from_slice(&v6(input));
     frame[38..54].copy_from_slice(&v6(input));
     frame[21] = if input.u8() > 230 { input.u8() } else { 255 };
-    packet::repair(&mut frame);
+    repair(&mut frame);
     frame
 }
 
 /// Unreachable destinations, packets too big and the like, about the connection or about anything.
-fn error(input: &mut Input<'_>, peer: &Peer) -> Vec<u8> {
+fn error(input: &mut Input<'_>, peer: &Peer, v6: bool) -> Vec<u8> {
     let mut message = vec![input.u8() % 16, input.u8() % 8, 0, 0];
     message.extend(if input.flag() { u32::from(input.u16()) } else { input.u32() }.to_be_bytes());
     // What the node sent: its header is the reverse of the peer's.
-    let mut quoted = peer.segment();
-    (quoted.src, quoted.dst) = (peer.remote, peer.local);
-    (quoted.seq, quoted.ack) = (peer.ack.wrapping_add(input.offset()), peer.seq);
-    let mut frame = quoted.frame(peer.v6);
-    if peer.v6 {
-        let (from, to) = (frame[22..38].to_vec(), frame[38..54].to_vec());
-        frame[22..38].copy_from_slice(&to);
-        frame[38..54].copy_from_slice(&from);
-    } else {
-        let (from, to) = (frame[26..30].to_vec(), frame[30..34].to_vec());
-        frame[26..30].copy_from_slice(&to);
-        frame[30..34].copy_from_slice(&from);
-    }
-    packet::repair(&mut frame);
-    let mut quote = frame[14..].to_vec();
+    let (seq, ack) = (peer.0.rcv_nxt.wrapping_add(input.offset()), peer.0.snd_nxt());
+    let [dst_port, src_port] = peer.0.ports;
+    let quoted = Segment { src_port, dst_port, seq, ack, ..peer.segment() };
+    let mut quote = quoted.frame(peer.0.route.back())[14..].to_vec();
     if input.u8() > 200 {
         let at = input.below(quote.len());
         quote[at] ^= input.u8();
     }
     quote.truncate(if input.u8() > 200 { input.below(64) } else { 64 });
     message.extend(quote);
-    packet::ip(peer.v6, if peer.v6 { ICMP6 } else { ICMP }, &message)
+    route(v6).packet(if v6 { ICMP6 } else { ICMP }, &message)
 }

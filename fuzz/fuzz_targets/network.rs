@@ -6,16 +6,17 @@ use std::collections::VecDeque;
 
 use ironwarp::memory::{self, FarEnd, MemoryConfig};
 use ironwarp::{CompletionOpcode, CompletionStatus, MacAddr, QueuePair, SendWr};
-use ironwarp_fuzz::node::{PORT, VirtualClock, config};
+use ironwarp_fuzz::node::{PORT, advance, config};
 use ironwarp_fuzz::{Input, Node};
 use ironwarp_port::{Burst, Frame};
+use ironwarp_sim::VirtualClock;
 use libfuzzer_sys::fuzz_target;
 
 const MESSAGES_MAX: u64 = 8;
 const MESSAGE_BYTES: u32 = 48;
 
 fuzz_target!(|bytes: &[u8]| {
-    let (mut input, clock) = (Input::new(bytes), VirtualClock::default());
+    let (mut input, clock) = (Input::new(bytes), VirtualClock::new());
     let (mut near, mut near_wire) = node("10.0.0.1/24", 1, &clock);
     let (mut far, mut far_wire) = node("10.0.0.2/24", 2, &clock);
     let qp = near.create_qp().expect("a queue pair");
@@ -32,12 +33,12 @@ fuzz_target!(|bytes: &[u8]| {
             posted += u64::from(post(&mut near, qp, posted));
         }
         if kind & 2 == 2 {
-            clock.advance(input.nanos() / 16);
+            advance(&clock, input.nanos() / 16);
         }
     }
     // The network is without faults from here.
     for step in 0..400u64 {
-        clock.advance(1_000_000 << (step / 20).min(12));
+        advance(&clock, 1_000_000 << (step / 20).min(12));
         deliver_all(&mut near_wire, &mut far_wire, &mut to_far);
         far.run();
         deliver_all(&mut far_wire, &mut near_wire, &mut to_near);

@@ -3,7 +3,8 @@
 
 use ironwarp::config::Extensions;
 use ironwarp::{AtomicOp, RemoteMemory, STag, SendWr};
-use ironwarp_fuzz::{Input, Node, Peer, packet};
+use ironwarp_fuzz::{Input, Node, Peer};
+use ironwarp_testkit::mpa;
 use libfuzzer_sys::fuzz_target;
 
 /// The next message of each untagged queue.
@@ -16,17 +17,17 @@ fuzz_target!(|bytes: &[u8]| {
         config.rdmap.extensions = if kind & 1 == 1 { Extensions::Rfc7306 } else { Extensions::Off };
     });
     let mut peer = Peer::connect(&mut node, false, 2000);
-    peer.send(&mut node, &packet::startup(true, 0x40, 1, &[]));
+    peer.send(&mut node, &mpa::request(mpa::CRC, 1, &[]));
     let mut msns = [1; 4];
     while !input.is_empty() {
         match input.u8() % 8 {
             0..=3 => {
                 let ulpdu = untagged(&mut input, &node, &mut msns);
-                peer.send(&mut node, &packet::fpdu(&ulpdu));
+                peer.send(&mut node, &mpa::fpdu(&ulpdu));
             }
             4 | 5 => {
                 let ulpdu = tagged(&mut input, &node);
-                peer.send(&mut node, &packet::fpdu(&ulpdu));
+                peer.send(&mut node, &mpa::fpdu(&ulpdu));
             }
             6 => {
                 request(&mut input, &mut node);

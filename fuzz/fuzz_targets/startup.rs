@@ -2,7 +2,8 @@
 #![no_main]
 
 use ironwarp::{ConnectParams, MpaRevision};
-use ironwarp_fuzz::{Input, Node, Peer, packet};
+use ironwarp_fuzz::{Input, Node, Peer};
+use ironwarp_testkit::mpa;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -18,12 +19,8 @@ fuzz_target!(|bytes: &[u8]| {
                 peer.send(&mut node, bytes);
             }
             1 => {
-                let mut frame = packet::startup(
-                    input.u8() < 250 && responder,
-                    input.u8(),
-                    input.u8() % 4,
-                    input.short_bytes(),
-                );
+                let mut frame =
+                    startup(input.u8() < 250 && responder, input.u8(), input.u8() % 4, input.short_bytes());
                 if input.u8() > 200 {
                     let at = input.below(frame.len());
                     frame[at] ^= input.u8();
@@ -32,16 +29,16 @@ fuzz_target!(|bytes: &[u8]| {
             }
             2 => {
                 let enhanced = input.u32().to_be_bytes();
-                peer.send(&mut node, &packet::startup(responder, 0x50 | input.u8() & 0x20, 2, &enhanced));
+                peer.send(&mut node, &startup(responder, 0x50 | input.u8() & 0x20, 2, &enhanced));
             }
             3 => {
                 // One byte in a segment.
-                let bytes = packet::startup(responder, input.u8(), 1 + input.u8() % 2, &[]);
+                let bytes = startup(responder, input.u8(), 1 + input.u8() % 2, &[]);
                 bytes.chunks(1).for_each(|byte| peer.send(&mut node, byte));
             }
             4 => {
                 let ulpdu = input.short_bytes();
-                peer.send(&mut node, &packet::fpdu(ulpdu));
+                peer.send(&mut node, &mpa::fpdu(ulpdu));
             }
             _ => {
                 node.advance(input.nanos());
@@ -51,6 +48,11 @@ fuzz_target!(|bytes: &[u8]| {
     }
     node.finish();
 });
+
+/// A frame of the requester or of the responder.
+fn startup(request: bool, flags: u8, revision: u8, private: &[u8]) -> Vec<u8> {
+    if request { mpa::request(flags, revision, private) } else { mpa::reply(flags, revision, private) }
+}
 
 /// A connection that the node requests.
 fn called(node: &mut Node, kind: u8) -> Option<Peer> {

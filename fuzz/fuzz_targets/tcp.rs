@@ -3,8 +3,8 @@
 #![no_main]
 
 use ironwarp::{RemoteMemory, SendWr};
-use ironwarp_fuzz::packet::{self, Segment};
 use ironwarp_fuzz::{Input, Node, Peer};
+use ironwarp_testkit::{ACK, Segment, mpa, repair};
 use libfuzzer_sys::fuzz_target;
 
 const CONNECTIONS_MAX: usize = 4;
@@ -18,12 +18,12 @@ fuzz_target!(|bytes: &[u8]| {
         match kind & 15 {
             0..=3 => {
                 let segment = near(&mut input, &peers[at]);
-                node.inject(&segment.frame(peers[at].v6));
+                peers[at].inject(&mut node, &segment);
             }
             4 => {
                 let segment =
-                    Segment { flags: 16, options: sack(&mut input, &peers[at]), ..peers[at].segment() };
-                node.inject(&segment.frame(peers[at].v6));
+                    Segment { flags: ACK, options: sack(&mut input, &peers[at]), ..peers[at].segment() };
+                peers[at].inject(&mut node, &segment);
             }
             5 => {
                 let bytes = input.short_bytes();
@@ -31,10 +31,10 @@ fuzz_target!(|bytes: &[u8]| {
             }
             6 => {
                 let ulpdu = input.short_bytes();
-                peers[at].send(&mut node, &packet::fpdu(ulpdu));
+                peers[at].send(&mut node, &mpa::fpdu(ulpdu));
             }
             7 => {
-                let request = packet::startup(true, input.u8(), 1 + input.u8() % 2, &[]);
+                let request = mpa::request(input.u8(), 1 + input.u8() % 2, &[]);
                 peers[at].send(&mut node, &request);
             }
             8 => {
@@ -45,13 +45,13 @@ fuzz_target!(|bytes: &[u8]| {
                     peers.remove(0);
                 }
             }
-            9 => peers[at].acknowledges = input.flag(),
+            9 => peers[at].0.acknowledges = input.flag(),
             10 => apply(&mut input, &mut node),
             11 => node.control.allow_allocations(if input.flag() { u64::MAX } else { input.u8().into() }),
             12 => node.control.set_link(input.u8() % 4 > 0),
             13 => {
                 let mut frame = input.bytes(1600).to_vec();
-                packet::repair(&mut frame);
+                repair(&mut frame);
                 node.inject(&frame);
             }
             14 => peers[at].turn(&mut node),
@@ -89,7 +89,7 @@ fn sack(input: &mut Input<'_>, peer: &Peer) -> Vec<u8> {
     let blocks = 1 + input.u8() % 4;
     let mut options = vec![1, 1, 5, 2 + 8 * blocks];
     for _ in 0..2 * blocks {
-        options.extend(peer.ack.wrapping_add(input.offset()).to_be_bytes());
+        options.extend(peer.0.rcv_nxt.wrapping_add(input.offset()).to_be_bytes());
     }
     options
 }

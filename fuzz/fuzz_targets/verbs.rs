@@ -6,8 +6,9 @@ use ironwarp::{
     Access, AtomicOp, CompletionQueue, FastRegion, MacAddr, QpAttr, QueuePair, RecvWr, Region, RemoteMemory,
     STag, SendWr, SharedReceiveQueue, Window,
 };
-use ironwarp_fuzz::node::{PORT, VirtualClock, config};
+use ironwarp_fuzz::node::{PORT, advance, config};
 use ironwarp_fuzz::{Input, Node};
+use ironwarp_sim::VirtualClock;
 use libfuzzer_sys::fuzz_target;
 
 /// What a sequence of calls has made, with stale handles among it.
@@ -21,7 +22,7 @@ struct Objects {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let (mut input, clock) = (Input::new(bytes), VirtualClock::default());
+    let (mut input, clock) = (Input::new(bytes), VirtualClock::new());
     let memory = |mac| MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, mac]), ..MemoryConfig::default() };
     let (near, far) = memory::pair(&memory(1), &memory(2));
     let mut near = Node::over(config("10.0.0.1/24"), near, clock.clone());
@@ -41,13 +42,13 @@ fuzz_target!(|bytes: &[u8]| {
             far.run();
         }
         if input.u8() > 200 {
-            clock.advance(input.nanos());
+            advance(&clock, input.nanos());
         }
     }
     for _ in 0..50 {
         near.run();
         far.run();
-        clock.advance(20_000_000);
+        advance(&clock, 20_000_000);
     }
 });
 

@@ -1,17 +1,13 @@
 //! A node of the stack in virtual time over a port whose other end is the fuzzer.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use ironwarp::memory::{self, FarEnd, MemoryConfig, MemoryControl, MemoryPort};
 use ironwarp::{
     Access, Completion, CompletionQueue, Config, Context, Event, Nanos, ProtectionDomain, QpAttr, QueuePair,
     RecvWr, Region, Stack, Worker,
 };
 use ironwarp_port::{Burst, Frame};
+use ironwarp_sim::VirtualClock;
 use ironwarp_types::Clock;
-
-use crate::packet::{NODE_MAC, NODE_V4};
 
 /// The port that the node listens on.
 pub const PORT: u16 = 4791;
@@ -25,20 +21,9 @@ const CHECK_EVERY: u32 = 32;
 const RECEIVE_BYTES: u32 = 64;
 const SECRET: [u64; 2] = [1, 2];
 
-/// A clock that steps when a target says so.
-#[derive(Clone, Default)]
-pub struct VirtualClock(Arc<AtomicU64>);
-
-impl Clock for VirtualClock {
-    fn now(&self) -> Nanos {
-        Nanos(self.0.load(Ordering::Relaxed))
-    }
-}
-
-impl VirtualClock {
-    pub fn advance(&self, nanos: u64) {
-        self.0.fetch_add(nanos, Ordering::Relaxed);
-    }
+/// Lets time pass.
+pub fn advance(clock: &VirtualClock, nanos: u64) {
+    clock.advance_to(clock.now() + Nanos(nanos));
 }
 
 /// A node that accepts every connection, with memory for its peers and receives posted.
@@ -87,9 +72,8 @@ impl Node {
         let mut config = config("10.0.0.1/24");
         config.net.addresses = vec!["fd00::1/64".to_owned()];
         change(&mut config);
-        let mut node = Node::over(config, port, VirtualClock::default());
+        let mut node = Node::over(config, port, VirtualClock::new());
         node.far = Some(far);
-        assert_eq!((NODE_MAC, NODE_V4), (memory.mac.0, [10, 0, 0, 1]));
         node
     }
 
@@ -187,7 +171,7 @@ impl Node {
 
     /// Lets time pass and does what is due.
     pub fn advance(&mut self, nanos: u64) {
-        self.clock.advance(nanos);
+        advance(&self.clock, nanos);
         self.run();
     }
 
