@@ -1,9 +1,13 @@
-//! The messages of a fake peer above TCP, octet by octet from the figures of the RFCs, and the steps of a connection
-//! with it. Nothing here uses an encoder of the stack.
+//! The messages of a fake peer above TCP, and the steps of a connection with it.
 
 use ironwarp::{
     CompletionStatus, ConnectParams, ConnectionRequest, DisconnectReason, Event, MpaRevision,
     NegotiatedParams, QpAttr, QueuePair, RecvWr, Region, Terminate,
+};
+
+pub use ironwarp_testkit::mpa::{crc, fpdu, reply, request, ulpdu};
+pub use ironwarp_testkit::rdmap::{
+    atomic_request, atomic_response, immediate, read_request, tagged, terminate, untagged,
 };
 
 use super::peer::{PEER, Scene};
@@ -32,95 +36,14 @@ pub const EMPTY_READ: [u8; 46] = {
     ulpdu
 };
 
-/// RFC 5044 s7.1.1, figure 8.
-fn frame(key: &[u8; KEY], flags: u8, revision: u8, said: &[u8]) -> Vec<u8> {
-    [key, &[flags, revision][..], &(said.len() as u16).to_be_bytes(), said].concat()
-}
-
-/// An MPA Request Frame.
-pub fn request(flags: u8, revision: u8, said: &[u8]) -> Vec<u8> {
-    frame(b"MPA ID Req Frame", flags, revision, said)
-}
-
-/// An MPA Reply Frame.
-pub fn reply(flags: u8, revision: u8, said: &[u8]) -> Vec<u8> {
-    frame(b"MPA ID Rep Frame", flags, revision, said)
-}
-
-/// CRC-32C, bit by bit.
-pub fn crc(octets: &[u8]) -> [u8; 4] {
-    let sum = !octets.iter().fold(!0u32, |crc, &octet| {
-        (0..8).fold(crc ^ u32::from(octet), |crc, _| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg()))
-    });
-    sum.to_le_bytes()
-}
-
-/// RFC 5044 s4.1, figure 2.
-pub fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
-    let mut octets = [&(ulpdu.len() as u16).to_be_bytes()[..], ulpdu].concat();
-    octets.resize(octets.len().next_multiple_of(4), 0);
-    [&octets[..], &crc(&octets)].concat()
-}
-
-/// RFC 5041 s4.3: a whole untagged message of operation `opcode` in one segment.
-pub fn untagged(opcode: u8, qn: u32, msn: u32, mo: u32, payload: &[u8]) -> Vec<u8> {
-    let place = [qn, msn, mo].map(u32::to_be_bytes).concat();
-    [&[0x41, 0x40 | opcode, 0, 0, 0, 0][..], &place, payload].concat()
-}
-
-/// RFC 5041 s4.2: a whole tagged message of operation `opcode` in one segment.
-pub fn tagged(opcode: u8, stag: u32, to: u64, payload: &[u8]) -> Vec<u8> {
-    [&[0xc1, 0x40 | opcode][..], &stag.to_be_bytes(), &to.to_be_bytes(), payload].concat()
-}
-
 /// The segment of a whole Send.
 pub fn send(msn: u8, payload: &[u8]) -> Vec<u8> {
     untagged(3, 0, msn.into(), 0, payload)
 }
 
-/// RFC 5040 s4.4: the segment of a Read Request with `sink` and `source`, each a steering tag and a tagged offset.
-pub fn read_request(msn: u32, sink: (u32, u64), bytes: u32, source: (u32, u64)) -> Vec<u8> {
-    let place = |(stag, to): (u32, u64)| [&stag.to_be_bytes()[..], &to.to_be_bytes()].concat();
-    untagged(1, 1, msn, 0, &[&place(sink)[..], &bytes.to_be_bytes(), &place(source)].concat())
-}
-
-/// RFC 7306 s5.2.1, figure 4: the segment of an Atomic Request about the word at a steering tag and a tagged offset. Its
-/// operands are data and mask, compare data and compare mask.
-pub fn atomic_request(msn: u32, id: u32, operation: u32, word: (u32, u64), operands: [u64; 4]) -> Vec<u8> {
-    let head = [operation, id, word.0].map(u32::to_be_bytes).concat();
-    let rest = operands.map(u64::to_be_bytes).concat();
-    untagged(10, 1, msn, 0, &[&head[..], &word.1.to_be_bytes(), &rest].concat())
-}
-
 /// The segment of a FetchAdd of `add` without fields.
 pub fn fetch_add(msn: u32, word: (u32, u64), add: u64) -> Vec<u8> {
     atomic_request(msn, 0x1d, 0, word, [add, 0, 0, u64::MAX])
-}
-
-/// RFC 7306 s5.2.2, figure 6: the segment of an Atomic Response.
-pub fn atomic_response(msn: u32, id: u32, original: u64) -> Vec<u8> {
-    untagged(11, 3, msn, 0, &[&id.to_be_bytes()[..], &original.to_be_bytes()].concat())
-}
-
-/// RFC 7306 s6.3: the segment of an Immediate Data message, which should carry eight octets.
-pub fn immediate(msn: u32, octets: &[u8]) -> Vec<u8> {
-    untagged(8, 0, msn, 0, octets)
-}
-
-/// RFC 5040 s4.8: the segment of a Terminate whose header is `header`.
-pub fn terminate(header: &[u8]) -> Vec<u8> {
-    untagged(7, 2, 1, 0, header)
-}
-
-/// RFC 5044 s4.1: returns the ULPDU at the front of `octets` and the length of its FPDU, once the FPDU is complete.
-/// Panics if the CRC is wrong.
-#[track_caller]
-pub fn ulpdu(octets: &[u8]) -> Option<(Vec<u8>, usize)> {
-    let length = usize::from(u16::from_be_bytes(*octets.first_chunk()?));
-    let whole = (2 + length).next_multiple_of(4) + 4;
-    let (covered, field) = octets.get(..whole)?.split_at(whole - 4);
-    assert_eq!(crc(covered), *field, "a wrong CRC behind {covered:02x?}");
-    Some((covered[2..2 + length].to_vec(), whole))
 }
 
 /// Returns the steering tag and tagged offset of a region's first byte.

@@ -5,6 +5,7 @@ use ironwarp::memory::QueueRule;
 use ironwarp::{
     ConnectFailure, ConnectParams, DisconnectReason, Event, Nanos, QpAttr, RemoteMemory, SendWr, VerbsError,
 };
+use ironwarp_testkit::{ICMP, Route, Segment};
 
 const HOST_UNREACHABLE: u8 = 1;
 const FRAGMENTATION_NEEDED: u8 = 4;
@@ -38,9 +39,8 @@ fn a_request_is_answered_once_whichever_core_it_reaches() {
     for queue in 0..4 {
         let mut bench = Plan::one_queue(4, queue).bench();
         bench.sent.clear();
-        let mut request = vec![0xff; 6];
-        request.extend([2, 0, 0, 0, 0, 9, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 9, 10, 0, 0, 9]);
-        request.extend([0, 0, 0, 0, 0, 0, 10, 0, 0, 1]);
+        let mut request = Route::v4(9, 1).arp(1, [2, 0, 0, 0, 0, 9]);
+        request[..6].fill(0xff);
         bench.inject_near(&request);
         (0..4).for_each(|_| bench.turn());
         assert_eq!(arp_frames(&bench), 1);
@@ -50,27 +50,10 @@ fn a_request_is_answered_once_whichever_core_it_reaches() {
 
 /// An ICMP error about a packet of ours, from a router: destination unreachable with this code, quoting the packet.
 fn unreachable(packet: &[u8], code: u8, mtu_bytes: u16) -> Vec<u8> {
-    let ip = &packet[14..];
-    let quoted = &ip[..28];
-    let mut message = vec![3, code, 0, 0, 0, 0];
-    message.extend(mtu_bytes.to_be_bytes());
-    message.extend(quoted);
-    let sum = checksum(&message).to_be_bytes();
-    message[2..4].copy_from_slice(&sum);
-    let mut header = vec![0x45, 0, 0, 20 + message.len() as u8, 0, 0, 0, 0, 64, 1, 0, 0, 10, 0, 0, 254];
-    header.extend(&ip[12..16]);
-    let sum = checksum(&header).to_be_bytes();
-    header[10..12].copy_from_slice(&sum);
-    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 254, 8, 0];
-    frame.extend(header);
-    frame.extend(message);
-    frame
-}
-
-fn checksum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
-    let sum: u32 = words.sum();
-    !((sum & 0xffff) + (sum >> 16)) as u16
+    let (sent, _) = Segment::read(packet).expect("a segment");
+    let from_router = Route { macs: Route::v4(254, 1).macs, ips: [Route::v4(254, 1).ips[0], sent.ips[0]] };
+    let head = [&[3, code, 0, 0, 0, 0][..], &mtu_bytes.to_be_bytes()].concat();
+    from_router.packet(ICMP, &[&head, &packet[14..42]].concat())
 }
 
 /// semantics "Many cores": an ICMP error is steered by the flow that it quotes, not by its own addresses.
