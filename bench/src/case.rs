@@ -162,7 +162,6 @@ pub struct Case {
     #[serde(default)]
     pub srq: bool,
     /// The operation of an atomic test. `None` for other tests.
-    #[serde(default)]
     pub operation: Option<AtomicKind>,
     /// The core that receives a request changes the word, with locked instructions. Otherwise the owner core does.
     #[serde(default)]

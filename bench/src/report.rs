@@ -17,7 +17,6 @@ pub struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
     /// The command as it was typed.
-    #[serde(default)]
     pub command: Option<String>,
     /// Where it ran.
     #[serde(default)]
@@ -51,31 +50,22 @@ pub struct TestResult {
     /// Work requests posted together.
     pub post_list: Option<u32>,
     /// The largest message that was posted inline, in bytes; 0 for none.
-    #[serde(default)]
     pub inline: Option<u32>,
     /// One work request in this many was signaled.
-    #[serde(default)]
     pub signal_every: Option<u32>,
     /// Whether both ends sent.
-    #[serde(default)]
     pub bidirectional: Option<bool>,
     /// Messages a second of an open loop, `None` for a closed one.
-    #[serde(default)]
     pub rate: Option<f64>,
     /// What was done to the words of an atomic test.
-    #[serde(default)]
     pub operation: Option<AtomicKind>,
     /// The words of an atomic test.
-    #[serde(default)]
     pub words: Option<u32>,
     /// Who changed the words of an atomic test: `owner` or `locked`.
-    #[serde(default)]
     pub atomics: Option<String>,
     /// The owner cores of the words of an atomic test: `spread`, `local` or `remote`.
-    #[serde(default)]
     pub owner: Option<WordOwner>,
     /// Polls of the client's cores, one entry per core, over the whole group.
-    #[serde(default)]
     pub polls: Option<Vec<CorePolls>>,
     /// Whether MPA startup negotiated the CRC.
     pub crc: Option<bool>,
@@ -98,13 +88,10 @@ pub struct TestResult {
     /// Full round trips.
     pub rtt_ns: Option<RttNs>,
     /// Connection set-up: from the connect call to the established connection, with TCP and MPA.
-    #[serde(default)]
     pub setup_ns: Option<RttNs>,
     /// Connections a second that were established and closed in order.
-    #[serde(default)]
     pub setups_per_s: Option<f64>,
     /// The same, divided by the cores of an end.
-    #[serde(default)]
     pub setups_per_s_per_core: Option<f64>,
     /// Messages a second, one way.
     pub messages_per_s: Option<f64>,
@@ -113,14 +100,11 @@ pub struct TestResult {
     /// Processor time of both ends a message.
     pub cpu_ns_per_message: Option<f64>,
     /// Processor time of each end as a percentage of its part of the slices: 100 for each processor in use all the time.
-    #[serde(default)]
     pub cpu_percent: Option<EndPercent>,
     /// Whether an end that spins got less than [`SPINNING_CPU_PERCENT_MIN`] of its processors: then the figures are also those
     /// of other programs. `null` for a test whose ends wait, and where processor time is unknown.
-    #[serde(default)]
     pub short_of_cpu: Option<bool>,
     /// Polls of each end that found work, in percent of all its polls.
-    #[serde(default)]
     pub busy_percent: Option<EndPercent>,
     /// Whether every byte was checked, which takes most of the time of a test.
     pub validated: bool,
@@ -129,10 +113,8 @@ pub struct TestResult {
     /// Messages lost, late or wrong.
     pub errors: Option<u64>,
     /// Whether receives came from a shared receive queue.
-    #[serde(default)]
     pub srq: Option<bool>,
     /// Messages of each queue pair over the rounds that count, warm-up included, where a bandwidth test has several.
-    #[serde(default)]
     pub messages_by_qp: Option<Vec<u64>>,
     /// Remarks about the figures.
     pub notes: Vec<String>,
@@ -197,12 +179,10 @@ pub struct RoundLog {
     /// The median round trip.
     pub p50_ns: Option<u64>,
     /// The 99.9th percentile of the round trips.
-    #[serde(default)]
     pub p999_ns: Option<u64>,
     /// The bandwidth.
     pub gbit_per_s: Option<f64>,
     /// Messages a second, one way.
-    #[serde(default)]
     pub messages_per_s: Option<f64>,
 }
 

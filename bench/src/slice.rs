@@ -143,41 +143,36 @@ impl Slice {
         (self.elapsed_ns > 0).then(|| self.bytes as f64 * 8.0 / self.elapsed_ns as f64)
     }
 
-    /// Adds another slice of the same case. Processor time is unknown if it is unknown in one of the two.
-    pub fn merge(&mut self, other: Slice) {
-        self.add_counts(&other);
+    /// Adds another slice of the same case. Processor time is unknown if it is unknown in one of the two. The counts of a
+    /// server may be any: they saturate.
+    pub fn merge(&mut self, other: &Slice) {
+        for (sum, more) in [
+            (&mut self.messages, other.messages),
+            (&mut self.bytes, other.bytes),
+            (&mut self.elapsed_ns, other.elapsed_ns),
+            (&mut self.errors, other.errors),
+            (&mut self.verified_bytes, other.verified_bytes),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        self.cpu_ns = add_known(self.cpu_ns, other.cpu_ns);
         self.client.merge(&other.client);
         self.server.merge(&other.server);
-        self.errors = self.errors.saturating_add(other.errors);
-        self.verified_bytes = self.verified_bytes.saturating_add(other.verified_bytes);
-        self.merge_messages_by_qp(&other.messages_by_qp);
-        match (&mut self.latency, other.latency) {
-            (Some(latency), Some(other)) => latency.merge(&other),
-            (latency, other) => *latency = latency.take().or(other),
+        self.messages_by_qp.resize(self.messages_by_qp.len().max(other.messages_by_qp.len()), 0);
+        for (sum, messages) in self.messages_by_qp.iter_mut().zip(&other.messages_by_qp) {
+            *sum = sum.saturating_add(*messages);
         }
-    }
-
-    /// Adds what was carried, and the time that it took. The counts of a server may be any: they saturate.
-    pub(crate) fn add_counts(&mut self, other: &Slice) {
-        self.messages = self.messages.saturating_add(other.messages);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.elapsed_ns = self.elapsed_ns.saturating_add(other.elapsed_ns);
-        self.cpu_ns = self.cpu_ns.zip(other.cpu_ns).map(|(ours, theirs)| ours.saturating_add(theirs));
+        match (&mut self.latency, &other.latency) {
+            (Some(latency), Some(other)) => latency.merge(other),
+            (None, Some(other)) => self.latency = Some(other.clone()),
+            (_, None) => {}
+        }
     }
 
     /// Adds the messages that arrived at the server to those of the client, as a bidirectional test does.
     pub fn add_arrived(&mut self, server: &ServerSlice) {
         self.messages = self.messages.saturating_add(server.messages);
         self.bytes = self.bytes.saturating_add(server.bytes);
-    }
-
-    /// Adds the messages of each queue pair of another slice.
-    pub fn merge_messages_by_qp(&mut self, other: &[u64]) {
-        self.messages_by_qp.resize(self.messages_by_qp.len().max(other.len()), 0);
-        self.messages_by_qp
-            .iter_mut()
-            .zip(other)
-            .for_each(|(sum, messages)| *sum = sum.saturating_add(*messages));
     }
 
     /// Messages a second, `None` without a message or without time.
@@ -196,10 +191,15 @@ impl Slice {
         }
         self.errors = self.errors.saturating_add(server.errors);
         self.verified_bytes = self.verified_bytes.saturating_add(server.verified_bytes);
-        self.cpu_ns = self.cpu_ns.zip(server.usage.cpu_ns).map(|(ours, theirs)| ours.saturating_add(theirs));
+        self.cpu_ns = add_known(self.cpu_ns, server.usage.cpu_ns);
         self.server = server.usage;
         self
     }
+}
+
+/// The sum of two counts, unknown if one of them is.
+pub(crate) fn add_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    Some(one?.saturating_add(other?))
 }
 
 /// Nanoseconds; the largest number for a span of more than 584 years.
@@ -279,7 +279,7 @@ mod tests {
         };
         for counted_at_server in [false, true] {
             let mut sum = slice(counted_at_server);
-            sum.merge(slice(counted_at_server));
+            sum.merge(&slice(counted_at_server));
             assert_eq!([sum.messages, sum.bytes, sum.errors, sum.verified_bytes], [u64::MAX; 4]);
             assert_eq!((sum.cpu_ns, sum.messages_by_qp), (Some(u64::MAX), vec![u64::MAX]));
         }

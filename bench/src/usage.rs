@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::{cpu_ns, process_cpu_ns};
 use crate::nanos;
 use crate::report::CorePolls;
+use crate::slice::add_known;
 
 /// What an end used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -92,7 +93,7 @@ impl EndUsage {
         if self.wall_ns == 0 {
             return *self = *other;
         }
-        self.cpu_ns = self.cpu_ns.zip(other.cpu_ns).map(|(ours, theirs)| ours.saturating_add(theirs));
+        self.cpu_ns = add_known(self.cpu_ns, other.cpu_ns);
         self.wall_ns = self.wall_ns.saturating_add(other.wall_ns);
         self.polls = self.polls.saturating_add(other.polls);
         self.idle_polls = self.idle_polls.saturating_add(other.idle_polls);

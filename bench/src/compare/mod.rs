@@ -84,23 +84,10 @@ pub enum Verdict {
 }
 
 /// The keys of a result that tell what it measured.
-const SETTINGS: [&str; 13] = [
-    "test",
-    "transport",
-    "bytes",
-    "mtu",
-    "qps",
-    "cores",
-    "depth",
-    "post_list",
-    "inline",
-    "signal_every",
-    "bidirectional",
-    "rate",
-    "path",
-];
+const SETTINGS: &str =
+    "test transport bytes mtu qps cores depth post_list inline signal_every bidirectional rate path";
 /// What MPA start-up negotiated. It tells results apart too.
-const FRAMING: [&str; 2] = ["crc", "markers"];
+const FRAMING: &str = "crc markers";
 /// The properties of a machine that differ from run to run, or that no figure depends on.
 const OTHER_PROPERTIES: [&str; 2] = ["unix_time", "hugepage_kib"];
 
@@ -131,9 +118,9 @@ impl ReportComparison {
         let mut unpaired: Vec<Measured<'_>> = old.results.iter().map(Measured::of).collect();
         let (mut figures, mut only_new) = (Vec::new(), Vec::new());
         for result in new.results.iter().map(Measured::of) {
-            match unpaired.iter().position(|other| is_same_case(other, &result)) {
+            match unpaired.iter().position(|old| old.is_same_case(&result)) {
                 Some(index) => {
-                    figures.extend(compare_results(unpaired.remove(index).result, result, threshold_percent))
+                    figures.extend(result.changes_since(unpaired.remove(index).result, threshold_percent))
                 }
                 None => only_new.push(result.id),
             }
@@ -156,54 +143,52 @@ impl ReportComparison {
 impl<'a> Measured<'a> {
     fn of(result: &'a TestResult) -> Self {
         let json = serde_json::to_value(result).unwrap_or_default();
-        let settings = SETTINGS.map(|key| (key.to_owned(), json[key].clone()));
-        let name = ("name".to_owned(), result.name().into());
-        Measured { result, id: settings.into_iter().chain([name]).collect(), json }
+        let settings = SETTINGS.split(' ').map(|key| (key.to_owned(), json[key].clone()));
+        let id = settings.chain([("name".to_owned(), result.name().into())]).collect();
+        Measured { result, id, json }
     }
-}
 
-/// Whether two results measured the same. A setting that one of the files does not have is equal to any.
-fn is_same_case(old: &Measured<'_>, new: &Measured<'_>) -> bool {
-    let is_equal = |key: &&str| {
-        let (old, new) = (&old.json[*key], &new.json[*key]);
-        *key == "rate" || old.is_null() || new.is_null() || old == new
-    };
-    old.id["name"] == new.id["name"]
-        && SETTINGS.iter().chain(&FRAMING).all(is_equal)
-        && has_equal_rate(old.result, new.result)
-}
+    /// Whether two results measured the same. A setting that one of the files does not have is equal to any. But without a
+    /// rate a loop is closed, unless the file is older than the key: then it has no `signal_every` either.
+    fn is_same_case(&self, other: &Measured<'_>) -> bool {
+        let is_equal = |key: &str| {
+            let (old, new) = (&self.json[key], &other.json[key]);
+            key == "rate" || old.is_null() || new.is_null() || old == new
+        };
+        let is_rate_known =
+            |one: &Measured<'_>| one.result.rate.is_some() || one.result.signal_every.is_some();
+        self.id["name"] == other.id["name"]
+            && SETTINGS.split(' ').chain(FRAMING.split(' ')).all(is_equal)
+            && (!is_rate_known(self) || !is_rate_known(other) || self.result.rate == other.result.rate)
+    }
 
-/// Whether both results have the same rate of an open loop, or both have none. A file without the other settings of a run
-/// is older than the key, so its rate is unknown.
-fn has_equal_rate(old: &TestResult, new: &TestResult) -> bool {
-    let is_known = |result: &TestResult| result.rate.is_some() || result.signal_every.is_some();
-    !is_known(old) || !is_known(new) || old.rate == new.rate
-}
-
-/// The figures that both results have.
-fn compare_results(old: &TestResult, new: Measured<'_>, threshold_percent: f64) -> Vec<FigureChange> {
-    let older = samples(old);
-    let pairs = samples(new.result).into_iter().filter_map(|sample| {
-        let old = older.iter().find(|other| other.name == sample.name)?;
-        Some((old, sample))
-    });
-    let change = |(old, sample): (&Sample, Sample)| FigureChange {
-        id: new.id.clone(),
-        verdict: judge(old, &sample, threshold_percent),
-        figure: sample.name,
-        unit: sample.unit,
-        old: old.value,
-        new: sample.value,
-        old_range: old.range,
-        new_range: sample.range,
-        ratio: (old.value > 0.0).then(|| sample.value / old.value),
-    };
-    pairs.map(change).collect()
+    /// The figures that this result and an older one have.
+    fn changes_since(&self, old: &TestResult, threshold_percent: f64) -> impl Iterator<Item = FigureChange> {
+        let older = samples(old);
+        samples(self.result).into_iter().filter_map(move |sample| {
+            let old = older.iter().find(|other| other.name == sample.name)?;
+            Some(FigureChange {
+                id: self.id.clone(),
+                verdict: judge(old, &sample, threshold_percent),
+                figure: sample.name,
+                unit: sample.unit,
+                old: old.value,
+                new: sample.value,
+                old_range: old.range,
+                new_range: sample.range,
+                ratio: (old.value > 0.0).then(|| sample.value / old.value),
+            })
+        })
+    }
 }
 
 /// The figures of a result that are compared: its own, and ratios to baselines of the same rounds.
 fn samples(result: &TestResult) -> Vec<Sample> {
-    let rounds = |figure: fn(&RoundLog) -> Option<f64>| range_over_rounds(result, figure);
+    // Fewer than two rounds have no spread.
+    let rounds = |figure: fn(&RoundLog) -> Option<f64>| {
+        let values: Vec<f64> = result.counted_rounds().filter_map(figure).collect();
+        MedianRange::of(values.iter().copied()).filter(|_| values.len() > 1)
+    };
     let rtt = result.rtt_ns.as_ref().or(result.setup_ns.as_ref());
     // The rate of a latency test is the inverse of its mean, which a single slow message moves.
     let rate = result.messages_per_s.filter(|_| rtt.is_none());
@@ -239,12 +224,6 @@ fn ratios(against: &Comparison) -> impl Iterator<Item = Sample> {
     })
 }
 
-/// The range of a figure over the rounds that count. `None` for fewer than two rounds, which have no spread.
-fn range_over_rounds(result: &TestResult, figure: fn(&RoundLog) -> Option<f64>) -> Option<MedianRange> {
-    let values: Vec<f64> = result.counted_rounds().filter_map(figure).collect();
-    MedianRange::of(values.iter().copied()).filter(|_| values.len() > 1)
-}
-
 fn judge(old: &Sample, new: &Sample, threshold_percent: f64) -> Verdict {
     let difference = (new.value - old.value).abs();
     let is_noise = new.unit != "messages" && difference <= old.value.abs() * threshold_percent / 100.0;
@@ -259,16 +238,13 @@ fn judge(old: &Sample, new: &Sample, threshold_percent: f64) -> Verdict {
 /// Compares the properties of the machines that figures depend on.
 fn machine_differences(old: &Machine, new: &Machine) -> Vec<MachineDifference> {
     let [old, new] = [old, new].map(|machine| serde_json::to_value(machine).unwrap_or_default());
-    let properties = old.as_object().into_iter().flatten();
-    let differs = |(key, value): &(&String, &Value)| {
-        !OTHER_PROPERTIES.contains(&key.as_str()) && **value != new[key.as_str()]
-    };
-    let difference = |(key, value): (&String, &Value)| MachineDifference {
-        key: key.clone(),
-        old: value.clone(),
-        new: new[key.as_str()].clone(),
-    };
-    properties.filter(differs).map(difference).collect()
+    let Value::Object(properties) = old else { return Vec::new() };
+    let differences = properties.into_iter().filter_map(|(key, old)| {
+        let new = new[key.as_str()].clone();
+        let counts = old != new && !OTHER_PROPERTIES.contains(&key.as_str());
+        counts.then_some(MachineDifference { key, old, new })
+    });
+    differences.collect()
 }
 
 #[cfg(test)]

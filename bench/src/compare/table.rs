@@ -69,25 +69,15 @@ fn row(change: &FigureChange) -> [String; 9] {
     ]
 }
 
-/// What a result measured, on one line. Settings that are not given on the command line have no
-/// words.
+/// What a result measured, on one line. Settings that are not given on the command line have no words.
 fn title(id: &ResultId) -> String {
     let mut text =
         format!("{} {}", id["name"].as_str().unwrap_or(""), size(id["bytes"].as_u64().unwrap_or(0)));
-    for (key, usual) in [
-        ("path", None),
-        ("mtu", None),
-        ("qps", None),
-        ("depth", None),
-        ("post_list", None),
-        ("inline", Some(0)),
-        ("signal_every", Some(1)),
-        ("bidirectional", None),
-        ("rate", None),
-    ] {
+    for key in "path mtu qps depth post_list inline signal_every bidirectional rate".split(' ') {
         text += &match (key, &id[key]) {
             (_, Value::Null | Value::Bool(false)) => continue,
-            (_, value) if usual.is_some() && value.as_u64() == usual => continue,
+            ("inline", value) if *value == 0 => continue,
+            ("signal_every", value) if *value == 1 => continue,
             ("path", value) => format!(" {}", value.as_str().unwrap_or("")),
             ("mtu", value) => format!(" MTU {value}"),
             (_, Value::Bool(true)) => format!(" {key}"),

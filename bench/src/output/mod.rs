@@ -4,27 +4,25 @@ mod intervals;
 mod page;
 mod perftest;
 mod plots;
-mod progress;
 mod rows;
-mod table;
 
 use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use serde::Serialize;
-
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, ContentArrangement, Row, Table};
 pub use indicatif::ProgressBar;
-pub use intervals::Intervals;
-pub use page::write_html;
-pub use perftest::{perftest_row, perftest_text};
-pub use progress::progress_bar;
-pub(crate) use rows::{micros, or_dash, rate, size};
-pub(crate) use table::text_table;
-pub use table::{tables, terminal_width};
+use indicatif::{ProgressDrawTarget, ProgressFinish, ProgressStyle};
+use serde::Serialize;
 
 use crate::report::Report;
 use crate::{Latency, LogEntry, write_hdr_log};
+pub use intervals::Intervals;
+pub use page::write_html;
+pub use perftest::{perftest_row, perftest_text};
+pub(crate) use rows::{micros, or_dash, rate, size};
+use rows::{notes, sections};
 
 /// A finished run: the report, and the histogram of each latency in it.
 #[derive(Debug)]
@@ -61,6 +59,60 @@ impl Outcome {
 /// Writes JSON for scripts and for people.
 pub fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
     std::fs::write(path, serde_json::to_string_pretty(value)? + "\n")
+}
+
+/// The width of a table that goes to a file or a pipe.
+const DEFAULT_WIDTH: u16 = 100;
+
+/// Formats the report for a terminal `width` columns wide; without a width, for one of 100 columns.
+pub fn tables(report: &Report, width: Option<u16>) -> String {
+    let width = width.unwrap_or(DEFAULT_WIDTH);
+    let tables = sections(report, Some(width.into())).into_iter().map(|section| {
+        let rows = section.rows.into_iter().map(|row| row.cells);
+        format!("\n{}\n{}\n", section.title, text_table(section.heads, rows, width, 1))
+    });
+    let (machine, build) = (report.machine.summary(), report.build.summary());
+    format!("{machine}\n{build}\n{}\n{}\n", tables.collect::<String>(), notes(report).join("\n"))
+}
+
+/// Returns the columns of the terminal on standard output, `None` if it is no terminal.
+pub fn terminal_width() -> Option<u16> {
+    Table::new().width().filter(|&columns| columns > 0)
+}
+
+/// A table for a terminal `width` columns wide. Columns after the first `text_columns` are aligned
+/// to the right.
+pub(crate) fn text_table<T: Into<Row>>(
+    heads: impl Into<Row>,
+    rows: impl IntoIterator<Item = T>,
+    width: u16,
+    text_columns: usize,
+) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    table.set_header(heads);
+    table.add_rows(rows);
+    for column in table.column_iter_mut().skip(text_columns) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// Shorter runs show no bar.
+const SHOWN_FROM: Duration = Duration::from_secs(2);
+
+/// Creates the progress bar of a run of `slices` steps, on standard error, so that standard output has only results. It draws nothing if standard error is no terminal or the run is short.
+pub fn progress_bar(slices: u64, expected: Duration) -> ProgressBar {
+    let target = match expected > SHOWN_FROM {
+        true => ProgressDrawTarget::stderr_with_hz(5),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let template = "{wide_msg} {bar:30} {percent:>3}% {elapsed} of about {duration}";
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::with_draw_target(Some(slices), target)
+        .with_style(style)
+        .with_finish(ProgressFinish::AndClear)
 }
 
 #[cfg(test)]

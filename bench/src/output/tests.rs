@@ -48,7 +48,7 @@ fn outcome_of(cases: &[Case], rounds: &Rounds) -> Outcome {
         let totals = CaseTotals::of(&rounds.case(index));
         let result = totals.result(case, Some("net_memif0".into()), &rounds.case(index), &baselines);
         outcome.report.results.push(result);
-        outcome.latencies.push(totals.latency);
+        outcome.latencies.push(totals.latency().cloned());
     }
     outcome
 }
@@ -149,7 +149,7 @@ fn a_connection_setup_has_a_table_of_its_own() {
     let mut outcome = outcome();
     let totals = CaseTotals::of(&rounds.case(0));
     outcome.report.results = vec![totals.result(&case, None, &rounds.case(0), &[])];
-    outcome.latencies = vec![totals.latency];
+    outcome.latencies = vec![totals.latency().cloned()];
     let text = tables(&outcome.report, None);
     assert!(text.contains("Connection set-up") && !text.contains("goodput") && !text.contains("round trip"));
     let cells = cells(&text, "│ conn-rate");

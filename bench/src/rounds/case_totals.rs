@@ -1,44 +1,37 @@
 //! From rounds to the figures of a report.
 
-use super::{CaseRounds, Rounds};
+use super::CaseRounds;
 use crate::report::{Comparison, MedianRange, RoundLog, TestResult};
 use crate::{Case, EndPercent, EndUsage, Latency, Slice};
 
 /// Nanoseconds a second.
 const NS_PER_S: f64 = 1e9;
 
-/// One case's figures over the rounds that count.
-pub struct CaseTotals {
-    /// Every round trip of those rounds, for latency tests.
-    pub latency: Option<Latency>,
-    /// The slices added up. Errors and verified bytes are those of all rounds: a lost message always counts.
-    sum: Slice,
-}
+/// One case's slices over the rounds that count, added up. Errors and verified bytes are those of all rounds: a lost message
+/// always counts.
+pub struct CaseTotals(Slice);
 
 impl CaseTotals {
     /// Adds up the slices that count.
     pub fn of(rounds: &CaseRounds<'_>) -> Self {
-        let mut latency: Option<Latency> = None;
         let mut sum = Slice { cpu_ns: Some(0), ..Slice::default() };
-        for (_, slice) in rounds.all() {
-            sum.errors = sum.errors.saturating_add(slice.errors);
-            sum.verified_bytes = sum.verified_bytes.saturating_add(slice.verified_bytes);
-        }
-        for slice in rounds.counted() {
-            sum.add_counts(slice);
-            sum.client.merge(&slice.client);
-            sum.server.merge(&slice.server);
-            sum.merge_messages_by_qp(&slice.messages_by_qp);
-            if let Some(of_slice) = &slice.latency {
-                latency.get_or_insert_default().merge(of_slice);
-            }
-        }
-        CaseTotals { latency, sum }
+        rounds.counted().for_each(|slice| sum.merge(slice));
+        let of_all = |count: fn(&Slice) -> u64| {
+            rounds.all().map(|(_, slice)| count(slice)).fold(0, u64::saturating_add)
+        };
+        sum.errors = of_all(|slice| slice.errors);
+        sum.verified_bytes = of_all(|slice| slice.verified_bytes);
+        CaseTotals(sum)
+    }
+
+    /// Every round trip of those rounds, for latency tests.
+    pub fn latency(&self) -> Option<&Latency> {
+        self.0.latency.as_ref()
     }
 
     /// The figures of a single slice.
     pub fn of_slice(case: &Case, slice: &Slice) -> TestResult {
-        figures(case, None, slice, slice.latency.as_ref()).judge_cpu()
+        figures(case, None, slice).judge_cpu()
     }
 
     /// The report's entry for a case, compared with the baselines that ran in the same rounds.
@@ -49,19 +42,19 @@ impl CaseTotals {
         rounds: &CaseRounds<'_>,
         baselines: &[(&Case, CaseRounds<'_>)],
     ) -> TestResult {
-        let Slice { messages, verified_bytes, .. } = self.sum;
+        let Slice { messages, verified_bytes, cpu_ns, .. } = self.0;
         let all = rounds.rounds();
-        let of_slices = figures(case, device, &self.sum, self.latency.as_ref());
-        let cpu_ns = self.sum.cpu_ns.filter(|_| messages > 0);
+        let is_restless = !all.has_steady() && !all.rounds.is_empty();
+        let of_slices = figures(case, device, &self.0);
         let result = TestResult {
-            hop_ns: hop(all),
+            hop_ns: MedianRange::of(all.counted().filter_map(|round| round.hop_ns)).map(|hop| hop.median),
             rounds: Some(all.counted().count() as u32),
             rounds_dropped: Some(all.dropped() as u32),
             seconds: of_slices.seconds.filter(|&seconds| seconds > 0.0),
             gbit_per_s: of_slices.gbit_per_s.filter(|_| messages > 0),
-            cpu_ns_per_message: cpu_ns.map(|ns| ns as f64 / messages as f64),
+            cpu_ns_per_message: cpu_ns.filter(|_| messages > 0).map(|ns| ns as f64 / messages as f64),
             verified_bytes: (case.validate || verified_bytes > 0).then_some(verified_bytes),
-            notes: notes(all),
+            notes: is_restless.then(|| RESTLESS.to_owned()).into_iter().collect(),
             against: (!baselines.is_empty()).then(|| {
                 baselines.iter().map(|(other, theirs)| compare(case, rounds, other, theirs)).collect()
             }),
@@ -74,11 +67,11 @@ impl CaseTotals {
 }
 
 /// What slices of a case measured.
-fn figures(case: &Case, device: Option<String>, slice: &Slice, latency: Option<&Latency>) -> TestResult {
+fn figures(case: &Case, device: Option<String>, slice: &Slice) -> TestResult {
     TestResult {
         iterations: Some(slice.messages),
         seconds: Some(slice.elapsed_ns as f64 / NS_PER_S),
-        rtt_ns: latency.and_then(Latency::summary),
+        rtt_ns: slice.latency.as_ref().and_then(Latency::summary),
         messages_per_s: slice.messages_per_s(),
         gbit_per_s: slice.gbit_per_s().filter(|_| !case.test.is_latency()),
         cpu_percent: EndPercent::of(slice.ends(), EndUsage::cpu_percent),
@@ -103,17 +96,7 @@ fn of_setups(case: &Case, result: TestResult) -> TestResult {
     }
 }
 
-fn hop(rounds: &Rounds) -> Option<f64> {
-    MedianRange::of(rounds.counted().filter_map(|round| round.hop_ns)).map(|spread| spread.median)
-}
-
-fn notes(rounds: &Rounds) -> Vec<String> {
-    let mut notes = Vec::new();
-    if !rounds.has_steady() && !rounds.rounds.is_empty() {
-        notes.push("the floor moved by more than 20 % under every round; all of them count".to_owned());
-    }
-    notes
-}
+const RESTLESS: &str = "the floor moved by more than 20 % under every round; all of them count";
 
 /// Ratios of the rounds that count, ours over theirs.
 fn compare(case: &Case, ours: &CaseRounds<'_>, other: &Case, theirs: &CaseRounds<'_>) -> Comparison {
@@ -162,7 +145,7 @@ fn log(rounds: &CaseRounds<'_>) -> Vec<RoundLog> {
 mod tests {
     use super::*;
     use crate::host::Activity;
-    use crate::rounds::Round;
+    use crate::rounds::{Round, Rounds};
     use crate::{PathKind, Test};
 
     fn lat(ns: u64) -> Slice {

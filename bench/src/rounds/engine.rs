@@ -6,6 +6,8 @@ use crate::report::MedianRange;
 
 /// A round whose floor moves by more than this share is dropped.
 const FLOOR_MOVED_MAX: f64 = 0.2;
+/// Rounds of an unlimited run that are kept in memory, each with a histogram of about 220 KiB.
+const ROUNDS_KEPT: usize = 256;
 
 /// Two ends that can measure any case of a group, given by its index.
 pub trait CaseRunner {
@@ -38,6 +40,11 @@ pub struct RoundPlan {
     pub rounds: u32,
     /// Limit of additional rounds that replace dropped ones.
     pub spare_rounds: u32,
+}
+
+impl RoundPlan {
+    /// The number of rounds of a run that ends when the user asks.
+    pub const UNLIMITED: u32 = u32::MAX;
 }
 
 /// Why the rounds ended before their time.
@@ -83,89 +90,55 @@ pub struct CaseRounds<'a> {
 /// Measures a group. Completed rounds are returned even when the last one was interrupted.
 pub fn alternate<P: CaseRunner>(runner: &mut P, plan: &RoundPlan) -> (Rounds, Option<EndedEarly<P::Error>>) {
     let mut done = Rounds { rounds: Vec::new() };
-    let mut open: Option<OpenRound> = None;
-    loop {
-        let next = match begin(runner, plan) {
-            Ok(next) => next,
-            Err(why) => return (done.close_round(open, None), Some(why)),
-        };
-        done = done.close_round(open.take(), Some(&next));
-        if plan.rounds == RoundPlan::UNLIMITED && done.rounds.len() >= ROUNDS_KEPT {
-            done.halve();
-        }
-        if done.is_enough(plan) {
-            return (done, None);
-        }
-        match finish(runner, plan, next) {
-            Ok(round) => open = Some(round),
-            Err(why) => return (done, Some(why)),
-        }
-    }
+    let why = done.measure(runner, plan).err();
+    (done, why)
 }
 
-/// A round whose final floor is not known yet: the next round begins with it.
-struct OpenRound {
-    slices: Vec<Option<Slice>>,
-    hop_ns: Option<f64>,
-    before: Activity,
-    after: Activity,
-    floor: Option<f64>,
-}
-
-/// Measures the floor with which a round begins.
-fn begin<P: CaseRunner>(runner: &mut P, plan: &RoundPlan) -> Result<OpenRound, EndedEarly<P::Error>> {
-    let before = runner.activity();
-    let hop_ns = runner.hop_ns();
-    let mut slices: Vec<Option<Slice>> = (0..plan.cases).map(|_| None).collect();
-    let floor = match plan.floor {
-        Some(case) => {
-            let slice = measure(runner, case)?;
-            let cost = slice.cost();
-            slices[case] = Some(slice);
-            cost
-        }
-        None => hop_ns,
-    };
-    Ok(OpenRound { slices, hop_ns, before, after: before, floor })
-}
-
-/// Measures the cases that are not the floor.
-fn finish<P: CaseRunner>(
-    runner: &mut P,
-    plan: &RoundPlan,
-    mut round: OpenRound,
-) -> Result<OpenRound, EndedEarly<P::Error>> {
-    for case in (0..plan.cases).filter(|&case| plan.floor != Some(case)) {
-        round.slices[case] = Some(measure(runner, case)?);
-    }
-    round.after = runner.activity();
-    Ok(round)
-}
-
-fn measure<P: CaseRunner>(runner: &mut P, case: usize) -> Result<Slice, EndedEarly<P::Error>> {
+fn measure_case<P: CaseRunner>(runner: &mut P, case: usize) -> Result<Slice, EndedEarly<P::Error>> {
     if runner.interrupted() {
         return Err(EndedEarly::ByUser);
     }
     runner.slice(case).map_err(|error| EndedEarly::Failed { case, error })
 }
 
+/// The change of the floor between the beginnings of two rounds.
+fn relative_change(before: Option<f64>, after: Option<f64>) -> Option<f64> {
+    let (before, after) = (before.filter(|cost| *cost > 0.0)?, after.filter(|cost| *cost > 0.0)?);
+    Some((after - before).abs() / before.min(after))
+}
+
 impl Rounds {
-    /// Adds a finished round, with the floor of the next one.
-    fn close_round(mut self, open: Option<OpenRound>, next: Option<&OpenRound>) -> Self {
-        let Some(open) = open else { return self };
-        let floor_moved = match (open.floor, next.and_then(|next| next.floor)) {
-            (Some(before), Some(after)) if before > 0.0 && after > 0.0 => {
-                Some((after - before).abs() / before.min(after))
+    /// Adds rounds until the plan is fulfilled. A round ends with the floor that the next one begins with.
+    fn measure<P: CaseRunner>(
+        &mut self,
+        runner: &mut P,
+        plan: &RoundPlan,
+    ) -> Result<(), EndedEarly<P::Error>> {
+        let mut last_floor = None;
+        loop {
+            let (before, hop_ns) = (runner.activity(), runner.hop_ns());
+            let mut slices: Vec<Option<Slice>> = (0..plan.cases).map(|_| None).collect();
+            let mut floor = hop_ns;
+            if let Some(case) = plan.floor {
+                floor = slices[case].insert(measure_case(runner, case)?).cost();
             }
-            _ => None,
-        };
-        self.rounds.push(Round {
-            slices: open.slices.into_iter().flatten().collect(),
-            hop_ns: open.hop_ns,
-            activity: open.after.since(&open.before),
-            floor_moved,
-        });
-        self
+            if let Some(last) = self.rounds.last_mut() {
+                last.floor_moved = relative_change(last_floor, floor);
+            }
+            if plan.rounds == RoundPlan::UNLIMITED && self.rounds.len() >= ROUNDS_KEPT {
+                self.halve();
+            }
+            if self.is_enough(plan) {
+                return Ok(());
+            }
+            for (case, slice) in slices.iter_mut().enumerate().filter(|(case, _)| plan.floor != Some(*case)) {
+                *slice = Some(measure_case(runner, case)?);
+            }
+            let (slices, activity) =
+                (slices.into_iter().flatten().collect(), runner.activity().since(&before));
+            self.rounds.push(Round { slices, hop_ns, activity, floor_moved: None });
+            last_floor = floor;
+        }
     }
 
     fn is_enough(&self, plan: &RoundPlan) -> bool {
@@ -197,17 +170,7 @@ impl Rounds {
     pub fn case(&self, case: usize) -> CaseRounds<'_> {
         CaseRounds { rounds: self, case }
     }
-}
 
-/// Rounds of an unlimited run that are kept in memory, each with a histogram of about 220 KiB.
-const ROUNDS_KEPT: usize = 256;
-
-impl RoundPlan {
-    /// The number of rounds of a run that ends when the user asks.
-    pub const UNLIMITED: u32 = u32::MAX;
-}
-
-impl Rounds {
     /// Merges pairs of rounds, so that an unlimited run needs a limited amount of memory. Steady rounds are merged with
     /// steady ones, because the others may not count.
     fn halve(&mut self) {
@@ -228,7 +191,7 @@ impl Rounds {
 impl Round {
     /// Adds another round of the same cases.
     fn merge(mut self, other: Round) -> Round {
-        self.slices.iter_mut().zip(other.slices).for_each(|(ours, theirs)| ours.merge(theirs));
+        self.slices.iter_mut().zip(&other.slices).for_each(|(ours, theirs)| ours.merge(theirs));
         let hops = [self.hop_ns, other.hop_ns];
         self.hop_ns = MedianRange::of(hops.into_iter().flatten()).map(|range| range.median);
         self.activity = self.activity.plus(&other.activity);

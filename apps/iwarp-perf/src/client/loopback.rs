@@ -296,7 +296,7 @@ fn combine(case: &Case, slices: Vec<Slice>) -> Slice {
         let scaled = |count: u64| (u128::from(count) * u128::from(elapsed_ns) / own_ns) as u64;
         (slice.messages, slice.cpu_ns) = (scaled(slice.messages), slice.cpu_ns.map(scaled));
         messages_by_qp.append(&mut slice.messages_by_qp);
-        sum.merge(slice);
+        sum.merge(&slice);
     }
     Slice { bytes: sum.messages * case.bytes, elapsed_ns, messages_by_qp, ..sum }
 }

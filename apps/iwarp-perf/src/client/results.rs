@@ -59,7 +59,7 @@ pub fn send_results(
         let device = device.map(str::to_owned);
         let mut result = totals.result(&cases[index], device, &rounds.case(index), &baselines);
         complete(index, &mut result);
-        Measured { result, latency: totals.latency.as_ref().map(Latency::to_text) }
+        Measured { result, latency: totals.latency().map(Latency::to_text) }
     });
     parent.send(&FromClient::Results(measured.collect()))
 }

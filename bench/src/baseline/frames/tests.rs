@@ -5,7 +5,7 @@ use std::thread;
 use ironwarp_port::memory::{self, MemoryConfig, MemoryPort};
 
 use super::*;
-use crate::{Budget, ServerSlice, StopCondition, StopSignal};
+use crate::{Budget, StopCondition};
 
 fn stop_after(iterations: u64, warmup: u64) -> StopCondition<'static> {
     StopCondition::unhalted(Budget::iterations(iterations, warmup))
@@ -75,12 +75,12 @@ fn what_is_blasted_is_counted_where_it_arrives() {
     let (sent, server) = run(
         0,
         |port| {
-            let sent = send_frames(port, layout, stop_after(20, 0));
-            (sent, sent.frames)
+            let (_, sent) = send_frames(port, layout, stop_after(20, 0));
+            (sent, sent)
         },
         |port, stop| receive_frames(port, layout, stop),
     );
-    assert_eq!(sent.frames, 20 * layout.frames);
+    assert_eq!(sent, 20 * layout.frames);
     assert_eq!((server.messages, server.bytes, server.errors), (20, 20 * 65_536, 0));
 }
 
@@ -90,12 +90,12 @@ fn frames_lost_on_the_way_are_missed() {
     let (sent, server) = run(
         10,
         |port| {
-            let sent = send_frames(port, layout, stop_after(100, 0));
-            (sent, sent.frames)
+            let (_, sent) = send_frames(port, layout, stop_after(100, 0));
+            (sent, sent)
         },
         |port, stop| receive_frames(port, layout, stop),
     );
-    assert_eq!(sent.frames, 100);
+    assert_eq!(sent, 100);
     assert_eq!((server.messages, server.errors, server.bytes), (90, 10, 90 * 1500));
 }
 
@@ -106,4 +106,44 @@ fn a_thread_that_plays_both_ends_counts_what_arrived() {
     let slice = one_core_transfer(&mut client, &mut server, Layout::new(3000, 1500), stop_after(500, 0));
     assert!(slice.messages >= 500, "{slice:?}");
     assert_eq!((slice.errors, slice.bytes), (0, slice.messages * 3000));
+}
+
+#[test]
+fn a_message_is_cut_at_the_mtu_and_loses_no_byte() {
+    for (bytes, mtu, frames) in [
+        (64, 1500, 1),
+        (1500, 1500, 1),
+        (1501, 1500, 2),
+        (65_536, 1500, 44),
+        (1 << 20, 9000, 117),
+        (0, 1500, 1),
+    ] {
+        let layout = Layout::new(bytes, mtu);
+        assert_eq!(layout.frames, frames, "{bytes} over {mtu}");
+        assert_eq!(layout.message_bytes(), bytes);
+        let sum: usize = (0..frames).map(|frame_index| layout.payload_bytes(frame_index)).sum();
+        assert_eq!(sum as u64, bytes);
+    }
+}
+
+#[test]
+fn a_short_message_is_padded_to_the_shortest_frame() {
+    assert_eq!(Layout::new(1, 1500).frame_bytes(0), 60);
+    assert_eq!(Layout::new(64, 1500).frame_bytes(0), 78);
+}
+
+#[test]
+fn a_frame_says_what_it_is_and_others_are_not_ours() {
+    let mut frame = [0; 60];
+    let source = MacAddr([2, 0, 0, 0, 0, 1]);
+    FrameTemplate::new(source, Kind::Data).write(&mut frame, 8);
+    assert_eq!((parse_header(&frame), is_data(&frame)), (Some((Kind::Data, 8)), true));
+    FrameTemplate::new(source, Kind::Ping).write(&mut frame, 7);
+    assert_eq!((parse_header(&frame), is_data(&frame)), (Some((Kind::Ping, 7)), false));
+    to_pong(&mut frame);
+    assert_eq!(parse_header(&frame), Some((Kind::Pong, 7)));
+    frame[12] = 0x08;
+    assert_eq!(parse_header(&frame), None);
+    assert_eq!(parse_header(&[0xff; 20]), None);
+    assert!(!is_data(&frame) && !is_data(&[0xff; 20]));
 }
