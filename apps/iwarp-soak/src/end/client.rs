@@ -1,7 +1,7 @@
 //! The client: connections that come and go, each with random operations whose every result is known.
 
 use core::net::SocketAddr;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ironwarp::{Completion, CompletionOpcode, CompletionStatus, DisconnectReason, Event, QpNum, QueuePair};
@@ -9,15 +9,13 @@ use serde_json::{Value, json};
 
 use super::node::Node;
 use super::session::{Operation, Phase, Session};
-use super::{Application, EndError, report};
+use super::{Application, Counts, EndError, report};
 
 /// The pause before a failed session connects again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// The longest time without a completion or an event. Longer than the retries of a SYN (14 s) and the timeout of MPA's start-up
 /// (60 s) together, and than the user timeout of TCP (60 s).
 const STALL_TIMEOUT: Duration = Duration::from_secs(90);
-/// Completions reaped at a time.
-const REAP: usize = 64;
 
 /// All sessions of an end.
 pub(super) struct Client {
@@ -28,84 +26,13 @@ pub(super) struct Client {
     /// The session of a queue pair.
     numbers: HashMap<QpNum, usize>,
     is_finishing: bool,
-    counts: BTreeMap<String, u64>,
+    counts: Counts,
 }
 
 impl Client {
     pub(super) fn new(at: SocketAddr, queue_pairs: u32, seed: u64) -> Self {
-        let (sessions, numbers, counts) = (Vec::new(), HashMap::new(), BTreeMap::new());
+        let (sessions, numbers, counts) = (Vec::new(), HashMap::new(), Counts::default());
         Client { at, seed, queue_pairs, sessions, numbers, is_finishing: false, counts }
-    }
-
-    fn count(&mut self, what: &str, by: u64) {
-        *self.counts.entry(what.to_owned()).or_default() += by;
-    }
-
-    fn on_completion(&mut self, node: &mut Node, done: &Completion) -> Result<(), EndError> {
-        let Some(&number) = self.numbers.get(&done.qp) else { return Ok(()) };
-        let session = &mut self.sessions[number];
-        session.progress_at = Instant::now();
-        if matches!(done.opcode, CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate) {
-            if done.status == CompletionStatus::Success {
-                session.on_answer(node, done)?;
-                self.count("answers", 1);
-            }
-            return Ok(());
-        }
-        let operation = session.slots.get_mut(done.wr_id as usize).and_then(Option::take);
-        let Some(operation) = operation else {
-            return Err(EndError::Violation(format!("a completion of no operation: {done:?}")));
-        };
-        session.reading -= usize::from(!matches!(operation, Operation::Plain));
-        match done.status {
-            CompletionStatus::Success => {
-                session.check(done, &operation)?;
-                self.count(name_of(done.opcode), 1);
-                self.count("bytes", done.byte_len.into());
-                Ok(())
-            }
-            CompletionStatus::FlushedInError => Ok(()),
-            _ => Err(EndError::Violation(format!("{done:?}"))),
-        }
-    }
-
-    fn on_event(&mut self, node: &mut Node, event: Event) -> Result<(), EndError> {
-        let of = |qp: QueuePair| self.numbers.get(&qp.num()).copied();
-        match event {
-            Event::Established { qp, private_data, .. } => {
-                let Some(number) = of(qp) else { return Ok(()) };
-                self.sessions[number].on_connected(&private_data)?;
-                self.count("connects", 1);
-            }
-            Event::ConnectFailed { qp, reason } => {
-                let Some(number) = of(qp) else { return Ok(()) };
-                self.sessions[number].enter(Phase::Ended);
-                self.lost(&format!("connect: {reason:?}"));
-            }
-            Event::Disconnected { qp, reason } => {
-                let Some(number) = of(qp) else { return Ok(()) };
-                let session = &mut self.sessions[number];
-                let is_ours = session.phase == Phase::Closing;
-                session.enter(Phase::Ended);
-                let ended = if session.aborts { DisconnectReason::Aborted } else { DisconnectReason::Closed };
-                if is_ours && reason == ended {
-                    self.count(if ended == DisconnectReason::Closed { "closes" } else { "aborts" }, 1);
-                } else {
-                    self.lost(&format!("{reason:?}"));
-                }
-            }
-            Event::Rejected { qp, .. } => {
-                let Some(number) = of(qp) else { return Ok(()) };
-                self.sessions[number].enter(Phase::Ended);
-                self.count("rejected", 1);
-            }
-            Event::Terminated { sent, terminate, .. } => {
-                return Err(EndError::Violation(format!("a Terminate, sent by us: {sent}: {terminate:?}")));
-            }
-            _ => {}
-        }
-        let _ = node;
-        Ok(())
     }
 
     /// A connection that makes no progress is a fault.
@@ -115,22 +42,21 @@ impl Client {
             session.phase != Phase::Done && now.duration_since(session.progress_at) > STALL_TIMEOUT
         };
         match self.sessions.iter().find(stuck) {
-            Some(session) => Err(EndError::Violation(format!(
-                "no progress in {STALL_TIMEOUT:?}: {}",
-                session.describe(node)
-            ))),
+            Some(session) => {
+                Err(EndError(format!("no progress in {STALL_TIMEOUT:?}: {}", session.describe(node))))
+            }
             None => Ok(()),
         }
     }
 
     /// A connection ended that this side did not end.
     fn lost(&mut self, reason: &str) {
-        self.count("lost", 1);
+        self.counts.add("lost", 1);
         report(Self::NAME, "lost", json!({ "reason": reason }));
     }
 
     /// Moves a session on: connects, posts, closes.
-    fn advance(&mut self, node: &mut Node, number: usize) -> Result<(), EndError> {
+    fn advance_session(&mut self, node: &mut Node, number: usize) -> Result<(), EndError> {
         let is_finishing = self.is_finishing;
         let session = &mut self.sessions[number];
         match session.phase {
@@ -171,19 +97,74 @@ impl Application for Client {
         Ok(())
     }
 
-    fn step(&mut self, node: &mut Node) -> Result<(), EndError> {
-        let mut reaped = [Completion::default(); REAP];
-        loop {
-            let count = node.ctx.poll_cq(node.cq, &mut reaped)?;
-            reaped[..count].iter().try_for_each(|done| self.on_completion(node, done))?;
-            if count < REAP {
-                break;
+    fn on_completion(&mut self, node: &mut Node, done: &Completion) -> Result<(), EndError> {
+        let Some(&number) = self.numbers.get(&done.qp) else { return Ok(()) };
+        let session = &mut self.sessions[number];
+        session.progress_at = Instant::now();
+        if matches!(done.opcode, CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate) {
+            if done.status == CompletionStatus::Success {
+                session.on_answer(node, done)?;
+                self.counts.add("answers", 1);
             }
+            return Ok(());
         }
-        while let Some(event) = node.ctx.poll_event() {
-            self.on_event(node, event)?;
+        let operation = session.slots.get_mut(done.wr_id as usize).and_then(Option::take);
+        let Some(operation) = operation else {
+            return Err(EndError(format!("a completion of no operation: {done:?}")));
+        };
+        session.reading -= usize::from(!matches!(operation, Operation::Plain));
+        match done.status {
+            CompletionStatus::Success => {
+                session.check(done, &operation)?;
+                self.counts.add(name_of(done.opcode), 1);
+                self.counts.add("bytes", done.byte_len.into());
+                Ok(())
+            }
+            CompletionStatus::FlushedInError => Ok(()),
+            _ => Err(EndError(format!("{done:?}"))),
         }
-        (0..self.sessions.len()).try_for_each(|number| self.advance(node, number))?;
+    }
+
+    fn on_event(&mut self, _: &mut Node, event: Event) -> Result<(), EndError> {
+        let of = |qp: QueuePair| self.numbers.get(&qp.num()).copied();
+        match event {
+            Event::Established { qp, private_data, .. } => {
+                let Some(number) = of(qp) else { return Ok(()) };
+                self.sessions[number].on_connected(&private_data)?;
+                self.counts.add("connects", 1);
+            }
+            Event::ConnectFailed { qp, reason } => {
+                let Some(number) = of(qp) else { return Ok(()) };
+                self.sessions[number].enter(Phase::Ended);
+                self.lost(&format!("connect: {reason:?}"));
+            }
+            Event::Disconnected { qp, reason } => {
+                let Some(number) = of(qp) else { return Ok(()) };
+                let session = &mut self.sessions[number];
+                let is_ours = session.phase == Phase::Closing;
+                session.enter(Phase::Ended);
+                let ended = if session.aborts { DisconnectReason::Aborted } else { DisconnectReason::Closed };
+                if is_ours && reason == ended {
+                    self.counts.add(if ended == DisconnectReason::Closed { "closes" } else { "aborts" }, 1);
+                } else {
+                    self.lost(&format!("{reason:?}"));
+                }
+            }
+            Event::Rejected { qp, .. } => {
+                let Some(number) = of(qp) else { return Ok(()) };
+                self.sessions[number].enter(Phase::Ended);
+                self.counts.add("rejected", 1);
+            }
+            Event::Terminated { sent, terminate, .. } => {
+                return Err(EndError(format!("a Terminate, sent by us: {sent}: {terminate:?}")));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, node: &mut Node) -> Result<(), EndError> {
+        (0..self.sessions.len()).try_for_each(|number| self.advance_session(node, number))?;
         self.check_stall(node)
     }
 
@@ -193,7 +174,7 @@ impl Application for Client {
             self.sessions.iter_mut().filter(|session| session.phase != Phase::Done).collect();
         if Instant::now() > deadline && !open.is_empty() {
             let stuck: Vec<String> = open.iter().map(|session| session.describe(node)).collect();
-            return Err(EndError::Violation(format!("connections do not close: {}", stuck.join("; "))));
+            return Err(EndError(format!("connections do not close: {}", stuck.join("; "))));
         }
         if open.is_empty() {
             self.sessions.clear();
@@ -212,7 +193,7 @@ impl Application for Client {
     }
 
     fn counts(&self) -> Value {
-        json!(self.counts)
+        self.counts.json(None)
     }
 }
 

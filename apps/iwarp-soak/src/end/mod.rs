@@ -14,19 +14,20 @@
 //! Reports leave as JSON lines on standard output.
 
 mod client;
-mod contents;
 mod message;
 mod node;
 mod server;
 mod session;
 
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 use std::io::BufRead;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ironwarp::instrument::{FaultRates, Faults, PortControl};
-use ironwarp::{Config, PostError, RangeError, RegisterError, ResourceUsage, SetupError, Stack, VerbsError};
+use ironwarp::{Completion, Config, Event, ResourceUsage, Stack};
 use ironwarp_cli::print_stdout;
 use serde_json::{Value, json};
 
@@ -42,38 +43,43 @@ pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time in which everything must be released after the last connection.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Completions reaped at a time.
+const REAP: usize = 64;
 /// Receive bursts for which a delayed frame waits.
 const DELAY_POLLS: u32 = 50;
 
-/// Why an end failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum EndError {
-    /// The stack could not be started.
-    #[error(transparent)]
-    Setup(#[from] SetupError),
-    /// A call failed.
-    #[error(transparent)]
-    Verbs(#[from] VerbsError),
-    /// An offset is outside of its region.
-    #[error(transparent)]
-    Range(#[from] RangeError),
-    /// Memory could not be registered.
-    #[error(transparent)]
-    Register(#[from] RegisterError),
-    /// A target or a host of storage failed.
-    #[error(transparent)]
-    Nvmf(#[from] iwarp_nvmf::NvmfError),
-    /// A thread could not be started, or memory not allocated.
-    #[error(transparent)]
-    System(#[from] std::io::Error),
-    /// Something is not as it must be.
-    #[error("{0}")]
-    Violation(String),
+/// Why an end failed: a call that failed, or something that is not as it must be. One line of text.
+#[derive(Debug)]
+pub(crate) struct EndError(pub(crate) String);
+
+impl Display for EndError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
-impl From<PostError> for EndError {
-    fn from(error: PostError) -> Self {
-        EndError::Verbs(error.into())
+impl<E: std::error::Error> From<E> for EndError {
+    fn from(error: E) -> Self {
+        EndError(error.to_string())
+    }
+}
+
+/// Counts for reports, by name.
+#[derive(Default)]
+pub(crate) struct Counts(BTreeMap<String, u64>);
+
+impl Counts {
+    pub(crate) fn add(&mut self, what: &str, by: u64) {
+        *self.0.entry(what.to_owned()).or_default() += by;
+    }
+
+    /// All of them, and the connections that are `open` where the end counts them.
+    pub(crate) fn json(&self, open: Option<usize>) -> Value {
+        let mut counts = json!(self.0);
+        if let Some(open) = open {
+            counts["open"] = open.into();
+        }
+        counts
     }
 }
 
@@ -117,26 +123,41 @@ trait Application {
     const NAME: &'static str;
     /// Listens, or begins to connect.
     fn go(&mut self, node: &mut Node) -> Result<(), EndError>;
-    /// Handles events and completions and posts work. Never waits.
-    fn step(&mut self, node: &mut Node) -> Result<(), EndError>;
+    fn on_completion(&mut self, node: &mut Node, done: &Completion) -> Result<(), EndError>;
+    fn on_event(&mut self, node: &mut Node, event: Event) -> Result<(), EndError>;
+    /// Posts work. Never waits.
+    fn advance(&mut self, node: &mut Node) -> Result<(), EndError>;
     /// Begins the end: no new connections. Returns the connections that are left.
     fn finish(&mut self, node: &mut Node, deadline: Instant) -> Result<usize, EndError>;
     /// Counts for reports.
     fn counts(&self) -> Value;
+
+    /// Handles all completions and events, and posts work.
+    fn step(&mut self, node: &mut Node) -> Result<(), EndError> {
+        let mut reaped = [Completion::default(); REAP];
+        loop {
+            let count = node.ctx.poll_cq(node.cq, &mut reaped)?;
+            reaped[..count].iter().try_for_each(|done| self.on_completion(node, done))?;
+            if count < REAP {
+                break;
+            }
+        }
+        while let Some(event) = node.ctx.poll_event() {
+            self.on_event(node, event)?;
+        }
+        self.advance(node)
+    }
 }
 
 /// Runs an end until it is ordered to stop.
 pub(crate) fn run(args: &EndArgs) -> Result<(), EndError> {
-    let config = |number: usize| {
-        Config::from_file(&args.config[number.min(args.config.len() - 1)]).map_err(SetupError::from)
-    };
-    let server = |node: &Node| Server::new(node, args.at);
+    let config = |number: usize| Config::from_file(&args.config[number.min(args.config.len() - 1)]);
+    let server = || Server::new(args.at);
     let client = || Client::new(args.at, args.queue_pairs, args.seed);
     match args.role {
         Role::Server => {
             let mut node = Node::new(Stack::builder(config(0)?).build_one()?)?;
-            let application = server(&node);
-            serve(&mut node, application, &orders(1).remove(0))
+            serve(&mut node, server(), &orders(1).remove(0))
         }
         Role::Client => {
             let mut node = Node::new(Stack::builder(config(0)?).build_one()?)?;
@@ -148,12 +169,10 @@ pub(crate) fn run(args: &EndArgs) -> Result<(), EndError> {
             let (mut near, mut far) = (Node::new(first)?, Node::new(second)?);
             let mut inputs = orders(2);
             let (for_server, for_client) = (inputs.remove(1), inputs.remove(0));
-            let application = server(&near);
             thread::scope(|scope| {
-                let serving = scope.spawn(move || serve(&mut near, application, &for_server));
+                let serving = scope.spawn(move || serve(&mut near, server(), &for_server));
                 let outcome = serve(&mut far, client(), &for_client);
-                let served =
-                    serving.join().map_err(|_| EndError::Violation("the server panicked".to_owned()))?;
+                let served = serving.join().map_err(|_| EndError("the server panicked".to_owned()))?;
                 outcome.and(served)
             })
         }
@@ -162,23 +181,21 @@ pub(crate) fn run(args: &EndArgs) -> Result<(), EndError> {
 
 /// Reads orders on a thread of their own, and gives them to each of `ends`.
 pub(crate) fn orders(ends: usize) -> Vec<Receiver<Order>> {
-    let (senders, receivers): (Vec<Sender<Order>>, Vec<_>) = (0..ends).map(|_| mpsc::channel()).unzip();
+    let (senders, receivers): (Vec<_>, Vec<Receiver<Order>>) = (0..ends).map(|_| mpsc::channel()).unzip();
     thread::spawn(move || {
+        // An end that has failed takes no order.
+        let give_all = |order: Option<Order>| {
+            for (sender, order) in senders.iter().zip(std::iter::repeat(order)) {
+                let _ = order.map(|order| sender.send(order));
+            }
+        };
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            let Some(order) = parse_order(&line) else { continue };
-            give_all(&senders, order);
+            give_all(parse_order(&line));
         }
         // The run is gone.
-        give_all(&senders, Order::Stop);
+        give_all(Some(Order::Stop));
     });
     receivers
-}
-
-/// Gives an order to all ends; one that has failed takes none.
-fn give_all(senders: &[Sender<Order>], order: Order) {
-    for sender in senders {
-        let _ = sender.send(order);
-    }
 }
 
 fn parse_order(line: &str) -> Option<Order> {
@@ -251,7 +268,7 @@ fn work<A: Application>(
         if Instant::now() >= next_report {
             next_report = Instant::now() + REPORT_INTERVAL;
             report(A::NAME, "stats", application.counts());
-            node.worker.check().map_err(EndError::Violation)?;
+            node.worker.check().map_err(EndError)?;
         }
     }
     node.worker.port_control().set_faults(Faults::default());
@@ -308,7 +325,7 @@ fn close<A: Application>(node: &mut Node, application: &mut A) -> Result<(), End
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(EndError::Violation(format!("{held} are held after the last connection")));
+            return Err(EndError(format!("{held} are held after the last connection")));
         }
     }
 }

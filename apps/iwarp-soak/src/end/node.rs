@@ -55,9 +55,7 @@ impl Node {
 
     /// Registers zeroed memory.
     pub(super) fn register(&self, bytes: usize, access: Access) -> Result<Region, EndError> {
-        let buffer = AlignedBuf::pages(bytes)
-            .map_err(|error| EndError::Violation(format!("{bytes} bytes: {error}")))?;
-        Ok(self.ctx.register(self.pd, buffer, access)?)
+        Ok(self.ctx.register(self.pd, AlignedBuf::pages(bytes)?, access)?)
     }
 
     /// Destroys the completion queue, the last object. Returns whether it is gone: the core returns the last queue pairs

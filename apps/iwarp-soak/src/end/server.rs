@@ -3,7 +3,7 @@
 //! Every second queue pair takes its receives from a queue that all of them share.
 
 use core::net::SocketAddr;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use ironwarp::{
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::message::{ARENA_BYTES, Advertisement, Header, MESSAGE_BYTES_MAX, WINDOW, WORDS, immediate};
 use super::node::{Node, RECEIVES, receive, receive_at};
 use super::session::ANSWER;
-use super::{Application, EndError, report};
+use super::{Application, Counts, EndError, report};
 
 /// Answers of a session that are sent and not complete, at most.
 const ANSWERS: usize = 2 * WINDOW;
@@ -23,8 +23,6 @@ const ANSWERS: usize = 2 * WINDOW;
 const SHARED_RECEIVES: usize = 4096;
 /// Added to the number of a shared receive.
 const SHARED: u64 = 1 << 32;
-/// Completions reaped at a time.
-const REAP: usize = 64;
 /// How long before its deadline the server closes what its clients did not.
 const CLOSE_DELAY: Duration = Duration::from_secs(5);
 
@@ -58,11 +56,11 @@ pub(super) struct Server {
     ended: Vec<QueuePair>,
     accepted: u64,
     is_finishing: bool,
-    counts: BTreeMap<String, u64>,
+    counts: Counts,
 }
 
 impl Server {
-    pub(super) fn new(_: &Node, at: SocketAddr) -> Self {
+    pub(super) fn new(at: SocketAddr) -> Self {
         Server {
             at,
             shared: None,
@@ -70,12 +68,8 @@ impl Server {
             ended: Vec::new(),
             accepted: 0,
             is_finishing: false,
-            counts: BTreeMap::new(),
+            counts: Counts::default(),
         }
-    }
-
-    fn count(&mut self, what: &str, by: u64) {
-        *self.counts.entry(what.to_owned()).or_default() += by;
     }
 
     fn on_request(&mut self, node: &mut Node, request: &ConnectionRequest) -> Result<(), EndError> {
@@ -109,68 +103,13 @@ impl Server {
     }
 
     fn reject(&mut self, node: &mut Node, request: &ConnectionRequest) -> Result<(), EndError> {
-        self.count("rejected", 1);
+        self.counts.add("rejected", 1);
         Ok(node.ctx.reject(request, b"no room")?)
-    }
-
-    fn on_event(&mut self, node: &mut Node, event: Event) -> Result<(), EndError> {
-        match event {
-            Event::ConnectRequest { request, .. } if self.is_finishing => self.reject(node, &request),
-            Event::ConnectRequest { request, .. } => self.on_request(node, &request),
-            Event::Established { .. } => {
-                self.count("connects", 1);
-                Ok(())
-            }
-            Event::Disconnected { qp, reason } => {
-                self.count(&format!("{reason:?}"), 1);
-                // A client aborts some of its connections, and one that was killed resets those that it does not know.
-                if !matches!(
-                    reason,
-                    DisconnectReason::Closed | DisconnectReason::Reset | DisconnectReason::Aborted
-                ) {
-                    report(Self::NAME, "lost", json!({ "reason": format!("{reason:?}") }));
-                }
-                self.end(qp);
-                Ok(())
-            }
-            Event::ConnectFailed { qp, .. } => {
-                self.count("connects that failed", 1);
-                self.end(qp);
-                Ok(())
-            }
-            Event::Terminated { sent, terminate, .. } => {
-                Err(EndError::Violation(format!("a Terminate, sent by us: {sent}: {terminate:?}")))
-            }
-            Event::ListenFailed { local } => Err(EndError::Violation(format!("cannot listen on {local}"))),
-            _ => Ok(()),
-        }
     }
 
     fn end(&mut self, qp: QueuePair) {
         self.sessions.remove(&qp.num());
         self.ended.push(qp);
-    }
-
-    fn on_completion(&mut self, node: &mut Node, done: &Completion) -> Result<(), EndError> {
-        let is_receive =
-            matches!(done.opcode, CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate);
-        let is_good = done.status == CompletionStatus::Success;
-        if let Some(session) = self.sessions.get_mut(&done.qp) {
-            if is_receive && is_good {
-                session.on_message(self.shared.as_ref().filter(|_| done.wr_id >= SHARED), done)?;
-            } else if !is_receive {
-                session.is_free[done.wr_id as usize] = true;
-            }
-            if !is_good && done.status != CompletionStatus::FlushedInError {
-                return Err(EndError::Violation(format!("{done:?}")));
-            }
-            session.answer(node)?;
-        }
-        if is_receive {
-            self.post_receive(node, done)?;
-            self.count("messages", u64::from(is_good));
-        }
-        Ok(())
     }
 
     /// Posts a receive again, whatever became of it.
@@ -214,7 +153,7 @@ impl Session {
         self.received += 1;
         if done.opcode == CompletionOpcode::ReceiveImmediate {
             if done.immediate != immediate(seq) {
-                return Err(EndError::Violation(format!("immediate {seq} is {:?}", done.immediate)));
+                return Err(EndError(format!("immediate {seq} is {:?}", done.immediate)));
             }
             self.due.push_back(Answer::Immediate(seq));
             return Ok(());
@@ -222,10 +161,10 @@ impl Session {
         let mut message = [0; MESSAGE_BYTES_MAX];
         let message = &mut message[..done.byte_len as usize];
         shared.map_or(&self.messages, |(_, region)| region).read_at(slot * MESSAGE_BYTES_MAX, message)?;
-        let header = Header::check(message, seq).map_err(EndError::Violation)?;
+        let header = Header::check(message, seq).map_err(EndError)?;
         self.due.push_back(Answer::Message(header));
         if self.due.len() > WINDOW {
-            return Err(EndError::Violation(format!("{} messages without an answer", self.due.len())));
+            return Err(EndError(format!("{} messages without an answer", self.due.len())));
         }
         Ok(())
     }
@@ -270,22 +209,63 @@ impl Application for Server {
         Ok(())
     }
 
-    fn step(&mut self, node: &mut Node) -> Result<(), EndError> {
-        let mut reaped = [Completion::default(); REAP];
-        loop {
-            let count = node.ctx.poll_cq(node.cq, &mut reaped)?;
-            reaped[..count].iter().try_for_each(|done| self.on_completion(node, done))?;
-            if count < REAP {
-                break;
+    fn on_completion(&mut self, node: &mut Node, done: &Completion) -> Result<(), EndError> {
+        let is_receive =
+            matches!(done.opcode, CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate);
+        let is_good = done.status == CompletionStatus::Success;
+        if let Some(session) = self.sessions.get_mut(&done.qp) {
+            if is_receive && is_good {
+                session.on_message(self.shared.as_ref().filter(|_| done.wr_id >= SHARED), done)?;
+            } else if !is_receive {
+                session.is_free[done.wr_id as usize] = true;
             }
+            if !is_good && done.status != CompletionStatus::FlushedInError {
+                return Err(EndError(format!("{done:?}")));
+            }
+            session.answer(node)?;
         }
-        while let Some(event) = node.ctx.poll_event() {
-            self.on_event(node, event)?;
-        }
-        for qp in std::mem::take(&mut self.ended) {
-            node.ctx.destroy_qp(qp)?;
+        if is_receive {
+            self.post_receive(node, done)?;
+            self.counts.add("messages", u64::from(is_good));
         }
         Ok(())
+    }
+
+    fn on_event(&mut self, node: &mut Node, event: Event) -> Result<(), EndError> {
+        match event {
+            Event::ConnectRequest { request, .. } if self.is_finishing => self.reject(node, &request),
+            Event::ConnectRequest { request, .. } => self.on_request(node, &request),
+            Event::Established { .. } => {
+                self.counts.add("connects", 1);
+                Ok(())
+            }
+            Event::Disconnected { qp, reason } => {
+                self.counts.add(&format!("{reason:?}"), 1);
+                // A client aborts some of its connections, and one that was killed resets those that it does not know.
+                if !matches!(
+                    reason,
+                    DisconnectReason::Closed | DisconnectReason::Reset | DisconnectReason::Aborted
+                ) {
+                    report(Self::NAME, "lost", json!({ "reason": format!("{reason:?}") }));
+                }
+                self.end(qp);
+                Ok(())
+            }
+            Event::ConnectFailed { qp, .. } => {
+                self.counts.add("connects that failed", 1);
+                self.end(qp);
+                Ok(())
+            }
+            Event::Terminated { sent, terminate, .. } => {
+                Err(EndError(format!("a Terminate, sent by us: {sent}: {terminate:?}")))
+            }
+            Event::ListenFailed { local } => Err(EndError(format!("cannot listen on {local}"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn advance(&mut self, node: &mut Node) -> Result<(), EndError> {
+        std::mem::take(&mut self.ended).into_iter().try_for_each(|qp| Ok(node.ctx.destroy_qp(qp)?))
     }
 
     fn finish(&mut self, node: &mut Node, deadline: Instant) -> Result<usize, EndError> {
@@ -312,8 +292,6 @@ impl Application for Server {
     }
 
     fn counts(&self) -> Value {
-        let mut counts = json!(self.counts);
-        counts["open"] = self.sessions.len().into();
-        counts
+        self.counts.json(Some(self.sessions.len()))
     }
 }

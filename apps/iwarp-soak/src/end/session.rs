@@ -14,9 +14,9 @@ use ironwarp::{
 use ironwarp_types::{Entropy, SeededEntropy};
 
 use super::EndError;
-use super::contents::{difference, fill};
 use super::message::{
-    ARENA_BYTES, Advertisement, HEADER_BYTES, Header, MESSAGE_BYTES_MAX, WINDOW, WORDS, immediate,
+    ARENA_BYTES, Advertisement, HEADER_BYTES, Header, MESSAGE_BYTES_MAX, WINDOW, WORDS, difference, fill,
+    immediate,
 };
 use super::node::{Node, RECEIVES, receive, receive_at};
 
@@ -129,7 +129,7 @@ impl Session {
 
     pub(super) fn on_connected(&mut self, private_data: &PrivateData) -> Result<(), EndError> {
         let remote = Advertisement::decode(private_data);
-        self.remote = Some(remote.ok_or_else(|| EndError::Violation("no memory is advertised".to_owned()))?);
+        self.remote = Some(remote.ok_or_else(|| EndError("no memory is advertised".to_owned()))?);
         self.arena.fill(0);
         self.words = [0; WORDS];
         self.slots = [const { None }; SLOTS];
@@ -285,13 +285,13 @@ impl Session {
                 (found != *wanted).then(|| format!("the word was {found:#x} instead of {wanted:#x}"))
             }
         };
-        wrong.map_or(Ok(()), |what| Err(EndError::Violation(format!("{:?}: {what}", done.opcode))))
+        wrong.map_or(Ok(()), |what| Err(EndError(format!("{:?}: {what}", done.opcode))))
     }
 
     pub(super) fn on_answer(&mut self, node: &mut Node, done: &Completion) -> Result<(), EndError> {
         let (slot, seq) = (done.wr_id as usize, self.answered);
         let (Some(qp), Some(wanted)) = (self.qp, self.answers.pop_front()) else {
-            return Err(EndError::Violation(format!("an answer to nothing: {done:?}")));
+            return Err(EndError(format!("an answer to nothing: {done:?}")));
         };
         self.answered += 1;
         match (wanted, done.opcode) {
@@ -301,14 +301,12 @@ impl Session {
                 let mut message = [0; MESSAGE_BYTES_MAX];
                 let message = &mut message[..done.byte_len as usize];
                 self.messages.read_at(slot * MESSAGE_BYTES_MAX, message)?;
-                let header = Header::check(message, seq).map_err(EndError::Violation)?;
+                let header = Header::check(message, seq).map_err(EndError)?;
                 if (header.seed, header.len) != (seed, len) {
-                    return Err(EndError::Violation(format!(
-                        "answer {seq} answers something else: {header:?}"
-                    )));
+                    return Err(EndError(format!("answer {seq} answers something else: {header:?}")));
                 }
             }
-            _ => return Err(EndError::Violation(format!("answer {seq} is of another kind: {done:?}"))),
+            _ => return Err(EndError(format!("answer {seq} is of another kind: {done:?}"))),
         }
         match node.ctx.post_recv(qp, &receive(slot, &receive_at(&self.messages, slot)?)) {
             Err(PostError::WrongState(_)) => Ok(()),

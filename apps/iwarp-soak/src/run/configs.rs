@@ -184,19 +184,6 @@ impl Setup {
     }
 }
 
-impl Device {
-    /// Its name in results.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Device::Memif => "memif",
-            Device::MemifNative => "memif-native",
-            Device::Ring => "ring",
-            Device::Tap => "tap",
-            Device::Storage => "storage",
-        }
-    }
-}
-
 fn storage_tcp(table: &str) -> String {
     format!("[{table}]\nuser_timeout_ms = 3000\ntime_wait_ms = 500\n")
 }

@@ -16,7 +16,7 @@ use ironwarp_cli::{CliExit, on_interrupt, print_stdout};
 use ironwarp_types::{Entropy, SeededEntropy};
 use serde_json::{Value, json};
 
-use crate::args::{Args, Device, Role};
+use crate::args::{Args, Device, Role, name};
 use crate::end::DiskState;
 use crate::storage::{self, HOSTS};
 use configs::Setup;
@@ -62,8 +62,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CliExit> {
             part.finish()
         });
         let (part, part_faults) =
-            outcome.map_err(|error| CliExit::failed(format!("{}: {error}", device.name())))?;
-        faults.extend(part_faults.into_iter().map(|fault| format!("{}: {fault}", device.name())));
+            outcome.map_err(|error| CliExit::failed(format!("{}: {error}", name(*device))))?;
+        faults.extend(part_faults.into_iter().map(|fault| format!("{}: {fault}", name(*device))));
         parts.push(part);
     }
     if let Some(path) = &args.json {
@@ -339,7 +339,7 @@ impl Part {
         print_stdout(format_args!(
             "{:<12} {seconds:.0} s: {operations} operations, {:.1} GB, {} connects, {} aborts, {} lost by killed peers, \
              failures {}, memory {}, {}\n",
-            self.device.name(),
+            name(self.device),
             count("bytes") as f64 / 1e9,
             count("connects"),
             count("aborts"),
@@ -349,7 +349,7 @@ impl Part {
             if self.faults.is_empty() { "passed" } else { "FAILED" },
         ));
         let part = json!({
-            "device": self.device.name(),
+            "device": name(self.device),
             "seconds": seconds,
             "operations": operations,
             "counts": self.counts,

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::configs::Setup;
 use super::samples::Samples;
-use crate::args::Role;
+use crate::args::{Role, name};
 
 /// The time that a target has to end after a panic of a core: it closes its other connections.
 const PANIC_TIMEOUT: Duration = Duration::from_secs(40);
@@ -53,15 +53,9 @@ impl Process {
     ) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|error| format!("this program's path: {error}"))?;
         let mut command = Command::new(program);
-        let name = match role {
-            Role::Server => "server",
-            Role::Client => "client",
-            Role::Both => "both",
-            Role::Target => "target",
-            Role::Host => "host",
-        };
+        let name = name(role);
         let at = setup.at(number).to_string();
-        command.args(["end", "--role", name, "--at", &at, "--seed", &seed.to_string()]);
+        command.args(["end", "--role", &name, "--at", &at, "--seed", &seed.to_string()]);
         command.args(["--queue-pairs", &queue_pairs.to_string(), "--number", &number.to_string()]);
         command.arg("--folder").arg(setup.folder());
         for path in setup.configs(role, number) {

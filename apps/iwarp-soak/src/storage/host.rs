@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use ironwarp::instrument::PortControl;
-use ironwarp::{Config, SetupError, Stack};
+use ironwarp::{Config, Stack};
 use iwarp_nvmf::NvmfError;
 use iwarp_nvmf::host::{Host, HostSettings};
 use serde_json::json;
@@ -61,8 +61,7 @@ impl Control {
 
 /// Runs a host until it is ordered to stop.
 pub(super) fn run(args: &EndArgs, folder: &Path) -> Result<(), EndError> {
-    let config = Config::from_file(&args.config[0]).map_err(SetupError::from)?;
-    let (stack, workers) = Stack::builder(config).build()?;
+    let (stack, workers) = Stack::builder(Config::from_file(&args.config[0])?).build()?;
     let ports = workers.iter().flat_map(|worker| worker.port_controls()).collect();
     let settings = HostSettings {
         hostid: [args.number as u8 + 1; 16],
@@ -94,7 +93,8 @@ pub(super) fn run(args: &EndArgs, folder: &Path) -> Result<(), EndError> {
     match &outcome {
         Err(error) => report(&end.control.name, "failed", json!({ "why": error.to_string() })),
         Ok(()) => {
-            let details = json!({ "counts": end.work.counts, "counters": nonzero(&stack) });
+            let counts = end.work.counts.json(None);
+            let details = json!({ "counts": counts, "counters": nonzero(&stack) });
             report(&end.control.name, "stopped", details);
         }
     }
@@ -118,7 +118,7 @@ impl HostEnd {
                 Ok(()) => break,
                 Err(Failure::Error(error)) => return Err(error),
                 Err(Failure::Lost(reason)) => {
-                    self.work.count("lost", 1);
+                    self.work.counts.add("lost", 1);
                     report(&self.control.name, "lost", json!({ "reason": reason }));
                 }
             }
@@ -130,7 +130,7 @@ impl HostEnd {
             }
             if self.control.stop_ordered.is_some_and(|at| at.elapsed() > VERIFY_TIMEOUT) {
                 let why = format!("the blocks are not verified {VERIFY_TIMEOUT:?} after the order to stop");
-                return Err(EndError::Violation(why));
+                return Err(EndError(why));
             }
         }
         set_faults(&self.control.ports, 0, Default::default());
@@ -143,7 +143,7 @@ impl HostEnd {
         let HostEnd { work, control, queues } = self;
         work.host.connect(&mut || control.turn()).map_err(set_up_failure)?;
         work.host.connect_io_queues(*queues, &mut || control.turn()).map_err(set_up_failure)?;
-        work.count("connects", 1);
+        work.counts.add("connects", 1);
         // The connections are with the target that runs now. If it is killed, they end before the next one is there.
         work.model.begin_epoch(epoch_of(folder)?)?;
         self.verify()?;
@@ -169,7 +169,7 @@ impl HostEnd {
         };
         let unconfirmed = blocks().filter(|&block| !self.work.model.is_confirmed(block)).map(repeat);
         let unconfirmed: VecDeque<_> = unconfirmed.collect();
-        self.work.count("repeated", unconfirmed.len() as u64);
+        self.work.counts.add("repeated", unconfirmed.len() as u64);
         self.send_all(unconfirmed)
     }
 
@@ -207,8 +207,7 @@ impl HostEnd {
         }
         if Instant::now() >= self.control.next_report {
             self.control.next_report = Instant::now() + REPORT_INTERVAL;
-            let mut counts = json!(self.work.counts);
-            counts["open"] = self.work.host.queues().into();
+            let counts = self.work.counts.json(Some(self.work.host.queues()));
             report(&self.control.name, "stats", counts);
         }
         Ok(())
@@ -231,7 +230,7 @@ impl HostEnd {
             }
             if Instant::now() > deadline {
                 let why = format!("{} are held after the last connection", held.join(", "));
-                return Err(EndError::Violation(why));
+                return Err(EndError(why));
             }
         }
     }

@@ -30,7 +30,7 @@ pub(crate) const NQN: &str = "nqn.2014-08.org.ironwarp:soak";
 
 /// Runs an end until it is ordered to stop.
 pub(crate) fn run(args: &EndArgs) -> Result<(), EndError> {
-    let none = || EndError::Violation("--folder is missing".to_owned());
+    let none = || EndError("--folder is missing".to_owned());
     match args.role {
         Role::Target => target::run(args),
         _ => host::run(args, args.folder.as_deref().ok_or_else(none)?),

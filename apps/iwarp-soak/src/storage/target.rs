@@ -33,11 +33,8 @@ struct Shared {
 
 /// Serves until it is ordered to stop.
 pub(super) fn run(args: &EndArgs) -> Result<(), EndError> {
-    let load = |path| {
-        TargetConfig::from_file(path)
-            .map_err(|error: iwarp_nvmf::config::ConfigError| EndError::Violation(error.to_string()))
-    };
-    let configs = args.config.iter().map(|path| load(path)).collect::<Result<Vec<_>, _>>()?;
+    let configs =
+        args.config.iter().map(|path| TargetConfig::from_file(path)).collect::<Result<Vec<_>, _>>()?;
     let disk = Arc::new(FaultPlan::default());
     let surroundings = Surroundings { faults: Some(disk.clone()), ..Surroundings::default() };
     let (mut namespaces, cores) = Appliance::open_in(&configs[0], surroundings)?.into_cores();
@@ -57,7 +54,7 @@ pub(super) fn run(args: &EndArgs) -> Result<(), EndError> {
         report(NAME, "ready", json!({}));
         let outcome = take_orders(&mut namespaces, &configs, (&inputs, &ports, &disk), &shared);
         shared.stop.store(true, Ordering::Relaxed);
-        let panicked = |_| Err(EndError::Violation("a core's thread panicked".to_owned()));
+        let panicked = |_| Err(EndError("a core's thread panicked".to_owned()));
         threads.into_iter().fold(outcome, |outcome, thread| {
             let of_core = thread.join().unwrap_or_else(panicked);
             outcome.and(of_core)
@@ -101,7 +98,7 @@ fn take_orders(
                 reloads += 1;
                 let done = namespaces.reload(&configs[reloads % configs.len()]);
                 if !done.failed.is_empty() || !done.needs_restart.is_empty() {
-                    return Err(EndError::Violation(format!("a reload: {done}")));
+                    return Err(EndError(format!("a reload: {done}")));
                 }
             }
             Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
@@ -173,7 +170,7 @@ fn release(reactor: &mut Reactor, empty: CoreUsage) -> Result<(), EndError> {
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(EndError::Violation(format!("after the last connection: {own:?}, {of_stack}")));
+            return Err(EndError(format!("after the last connection: {own:?}, {of_stack}")));
         }
     }
 }

@@ -10,7 +10,7 @@ use iwarp_nvmf::wire::opcode::io;
 use iwarp_nvmf::wire::{Status, SubmissionQueueEntry};
 
 use super::model::{BLOCK_BYTES, BLOCKS, Extent, FILE_NSID, FLEETING_NSID, MEMORY_NSID, Model};
-use crate::end::EndError;
+use crate::end::{Counts, EndError};
 
 /// Commands outstanding on a queue.
 pub(super) const DEPTH: usize = 8;
@@ -85,7 +85,7 @@ struct Outstanding {
 pub(super) struct Work {
     pub(super) host: Host,
     pub(super) model: Model,
-    pub(super) counts: BTreeMap<String, u64>,
+    pub(super) counts: Counts,
     /// Commands that the disk has failed, since they were reported last.
     pub(super) disk_errors: Vec<String>,
     rng: SeededEntropy,
@@ -96,12 +96,8 @@ pub(super) struct Work {
 impl Work {
     pub(super) fn new(host: Host, model: Model, seed: u64) -> Self {
         let rng = SeededEntropy::new(seed);
-        let (counts, disk_errors) = (BTreeMap::new(), Vec::new());
+        let (counts, disk_errors) = (Counts::default(), Vec::new());
         Work { host, model, counts, disk_errors, rng, outstanding: BTreeMap::new() }
-    }
-
-    pub(super) fn count(&mut self, what: &str, by: u64) {
-        *self.counts.entry(what.to_owned()).or_default() += by;
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -215,13 +211,13 @@ impl Work {
             // A reload has removed it, or made it smaller.
             let is_absent = [Status::INVALID_NAMESPACE, Status::LBA_OUT_OF_RANGE].contains(&status);
             if extent.nsid == FLEETING_NSID && is_absent {
-                self.count("absent", 1);
+                self.counts.add("absent", 1);
                 return Ok(());
             }
             // The run knows whether its disk may fail now. A Write that failed may have taken effect or not, as one without a
             // response.
             if extent.nsid == FILE_NSID && status == kind.disk_error() {
-                self.count("failed by the disk", 1);
+                self.counts.add("failed by the disk", 1);
                 self.disk_errors.push(format!("{kind:?}: {status}"));
                 return Ok(());
             }
@@ -236,8 +232,8 @@ impl Work {
         if kind.writes() {
             self.model.confirm(extent)?;
         }
-        self.count(kind.name(), 1);
-        self.count("bytes", if kind == Kind::Flush { 0 } else { bytes });
+        self.counts.add(kind.name(), 1);
+        self.counts.add("bytes", if kind == Kind::Flush { 0 } else { bytes });
         Ok(())
     }
 
@@ -254,5 +250,5 @@ impl Work {
 }
 
 pub(super) fn violation(why: String) -> Failure {
-    Failure::Error(EndError::Violation(why))
+    Failure::Error(EndError(why))
 }
