@@ -6,7 +6,87 @@
 //! server.
 
 mod channel;
-mod messages;
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use ironwarp_bench::report::TestResult;
+use ironwarp_bench::{Case, PathKind, ServerSlice};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Session;
 pub use channel::{Carrier, Channel};
-pub use messages::{FromClient, FromServer, Measured, ToClient, ToServer};
+
+/// From the parent to the client.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToClient {
+    /// Measure a session.
+    Run(Box<Session>),
+    /// End the slice and the session, and report the measured rounds.
+    Stop,
+}
+
+/// From the client to the parent.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromClient {
+    /// A slice begins. The title names its case.
+    Slice { title: String },
+    /// The figures of a slice, in a group that reports its slices.
+    Interval(Box<TestResult>),
+    /// The results of a group that is complete or was stopped.
+    Results(Vec<Measured>),
+    /// The session failed.
+    Failed(String),
+    /// The session is complete.
+    Done,
+}
+
+/// A result with its histogram.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Measured {
+    pub result: TestResult,
+    /// The histogram of the round trips, as text.
+    pub latency: Option<String>,
+}
+
+/// From the client to the server.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToServer {
+    /// Open the device, if the session needs one.
+    Open(Box<Session>),
+    /// Listen for a TCP baseline, in this network namespace if there is one.
+    Listen { path: PathKind, namespace: Option<PathBuf> },
+    /// Open the cases of a group and accept the queue pairs of the client.
+    Prepare { cases: Vec<Case> },
+    /// Serve the case with this index until `Stop`.
+    Start { case: usize },
+    /// The slice is over. `expected` messages, frames or bytes should have arrived; the test defines which.
+    Stop { expected: u64 },
+    /// Destroy the queue pairs of the group.
+    Release,
+    /// Stop using the device: the client is about to exit.
+    Goodbye,
+}
+
+/// From the server to the client.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromServer {
+    /// The device is open.
+    Opened,
+    /// The TCP baseline may connect to this address.
+    Listening(SocketAddr),
+    /// The queue pairs of the client may connect.
+    Prepared,
+    /// Every queue pair of the group is connected.
+    Connected,
+    /// The slice may begin.
+    Ready,
+    /// The counts of the slice.
+    Done(ServerSlice),
+    /// The queue pairs of the group are destroyed.
+    Released,
+    /// The server no longer uses the device.
+    Gone,
+    /// Something failed.
+    Failed(String),
+}

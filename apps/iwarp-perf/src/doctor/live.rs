@@ -78,17 +78,17 @@ impl LiveDevice {
     ) {
         let start = Instant::now();
         for (port, device) in (0..).zip(devices) {
-            if !self.has_link(start, port) {
-                let which = if devices.len() > 1 {
-                    format!("the device of port {port}")
-                } else {
-                    "the device".into()
-                };
-                return report.add(Finding::fault(
-                    "link",
-                    format!("{which} has no link"),
-                    link_remedy(device),
-                ));
+            // A memif must not be polled without a link.
+            while !self.workers.iter_mut().all(|worker| worker.port_link_up(port)) {
+                if start.elapsed() > LINK_UP_TIMEOUT {
+                    let which = match devices.len() {
+                        1 => "the device".to_owned(),
+                        _ => format!("the device of port {port}"),
+                    };
+                    let found = format!("{which} has no link");
+                    return report.add(Finding::fault("link", found, link_remedy(device)));
+                }
+                std::thread::sleep(Duration::from_millis(5));
             }
         }
         report.add(Finding::good("link", "up"));
@@ -103,20 +103,8 @@ impl LiveDevice {
         }
         report.add(Finding::good("address", format!("{list}: nobody else has it")));
         let Some(peer) = connect else { return };
-        let finding =
-            self.check_peer(peer).unwrap_or_else(|error| Finding::fault("peer", error.to_string(), ""));
-        report.add(finding);
-    }
-
-    /// Waits for the link. A memif must not be polled without one.
-    fn has_link(&mut self, start: Instant, port: u8) -> bool {
-        while start.elapsed() < LINK_UP_TIMEOUT {
-            if self.workers.iter_mut().all(|worker| worker.port_link_up(port)) {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        false
+        let finding = self.check_peer(peer);
+        report.add(finding.unwrap_or_else(|error| Finding::fault("peer", error.to_string(), "")));
     }
 
     fn poll_for(&mut self, span: Duration) {

@@ -58,7 +58,17 @@ const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
     let _log = start_log(&args.log)?;
     let config = read_config(&args.config)?;
-    Ok(examine(args, config))
+    let report = Report::new(&args.config, args.json);
+    report.start_watchdog(TOTAL_TIMEOUT);
+    Host::local().examine(&config).into_iter().for_each(|finding| report.add(finding));
+    if report.worst() == Severity::Fault {
+        report.add(Finding::warning("device", "not opened", "put right what is wrong above, and ask again"));
+    } else if args.dry {
+        report.add(Finding::good("device", "not opened: --dry"));
+    } else {
+        live::examine(config, args.connect, &report);
+    }
+    Ok(report.end())
 }
 
 /// Reads the configuration of a stack, or that of a target of `iwarp-nvmf`, which has one as its table `stack`.
@@ -70,18 +80,4 @@ fn read_config(path: &Path) -> Result<Config, CliExit> {
         return TargetConfig::from_file(path).map(|target| target.stack).map_err(CliExit::bad_arguments);
     }
     Config::from_file(path).map_err(CliExit::bad_arguments)
-}
-
-fn examine(args: &Args, config: Config) -> ExitCode {
-    let report = Report::new(&args.config, args.json);
-    report.start_watchdog(TOTAL_TIMEOUT);
-    Host::local().examine(&config).into_iter().for_each(|finding| report.add(finding));
-    if report.worst() == Severity::Fault {
-        report.add(Finding::warning("device", "not opened", "put right what is wrong above, and ask again"));
-    } else if args.dry {
-        report.add(Finding::good("device", "not opened: --dry"));
-    } else {
-        live::examine(config, args.connect, &report);
-    }
-    report.end()
 }

@@ -9,13 +9,8 @@ use ironwarp::host::{Finding, Severity};
 use ironwarp_cli::print_stdout;
 use serde_json::json;
 
-/// The findings so far. Clones share them.
-#[derive(Clone)]
+/// The findings so far, of a configuration file.
 pub struct Report {
-    state: Arc<ReportState>,
-}
-
-struct ReportState {
     config: String,
     json: bool,
     findings: Mutex<Vec<Finding>>,
@@ -25,15 +20,14 @@ struct ReportState {
 const TOO_LONG: &str = "a step did not end: a driver or the kernel hangs";
 
 impl Report {
-    /// An empty report on a configuration file.
-    pub fn new(config: &Path, json: bool) -> Self {
-        let config = config.display().to_string();
-        Report { state: Arc::new(ReportState { config, json, findings: Mutex::default() }) }
+    /// An empty report on a configuration file. Threads share it.
+    pub fn new(config: &Path, json: bool) -> Arc<Self> {
+        Arc::new(Report { config: config.display().to_string(), json, findings: Mutex::default() })
     }
 
     /// Adds a finding, and prints it unless JSON is requested.
     pub fn add(&self, finding: Finding) {
-        if !self.state.json {
+        if !self.json {
             let (word, check) = (finding.severity.name(), finding.check);
             print_stdout(format_args!("{word:<8} {check:<11} {finding}\n"));
         }
@@ -46,7 +40,7 @@ impl Report {
     }
 
     /// Ends the program with the findings so far after `limit`.
-    pub fn start_watchdog(&self, limit: Duration) {
+    pub fn start_watchdog(self: &Arc<Self>, limit: Duration) {
         let report = self.clone();
         std::thread::spawn(move || {
             std::thread::sleep(limit);
@@ -59,8 +53,20 @@ impl Report {
     /// Prints the summary or the JSON. Returns the exit code.
     pub fn end(&self) -> ExitCode {
         let worst = self.worst();
-        if self.state.json {
-            print_stdout(format_args!("{}\n", self.json()));
+        let ok = worst != Severity::Fault;
+        if self.json {
+            let findings = self.lock();
+            let lines = findings.iter().map(|one| {
+                json!({
+                    "check": one.check,
+                    "severity": one.severity.name(),
+                    "found": one.found,
+                    "remedy": if one.remedy.is_empty() { None } else { Some(&one.remedy) },
+                })
+            });
+            let findings: Vec<_> = lines.collect();
+            let json = json!({"schema": 1, "config": self.config, "ok": ok, "findings": findings});
+            print_stdout(format_args!("{json}\n"));
         } else {
             print_stdout(match worst {
                 Severity::Fault => "something is wrong\n",
@@ -68,25 +74,10 @@ impl Report {
                 Severity::Good => "all is well\n",
             });
         }
-        if worst == Severity::Fault { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-    }
-
-    fn json(&self) -> serde_json::Value {
-        let findings = self.lock();
-        let lines = findings.iter().map(|one| {
-            json!({
-                "check": one.check,
-                "severity": one.severity.name(),
-                "found": one.found,
-                "remedy": if one.remedy.is_empty() { None } else { Some(&one.remedy) },
-            })
-        });
-        let lines: Vec<_> = lines.collect();
-        let ok = findings.iter().all(|one| one.severity != Severity::Fault);
-        json!({"schema": 1, "config": self.state.config, "ok": ok, "findings": lines})
+        if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Finding>> {
-        self.state.findings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.findings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -272,19 +272,10 @@ impl OpenCase {
 
     /// Posts a receive for the one in which a message arrived.
     pub fn replace_receive(&mut self, endpoint: &mut Endpoint, arrived: Arrived) -> Result<()> {
-        let Some(srq) = &self.srq else { return self.post_receive(endpoint, arrived.index) };
+        let Some(srq) = &self.srq else { return self.post_receives(endpoint, arrived.index, 1) };
         let scatter = &self.qps[arrived.memory_of].scatter[arrived.slot];
         let wr = RecvWr::new(wr_id(arrived.memory_of, arrived.slot), scatter);
         Ok(endpoint.ctx.post_srq_recv(srq.queue, &wr)?)
-    }
-
-    /// Posts the next receive of a queue pair.
-    pub fn post_receive(&mut self, endpoint: &mut Endpoint, index: usize) -> Result<()> {
-        let qp_ctx = &mut self.qps[index];
-        let slot = (qp_ctx.receives_posted % qp_ctx.scatter.len() as u64) as usize;
-        qp_ctx.receives_posted += 1;
-        endpoint.ctx.post_recv(qp_ctx.qp, &RecvWr::new(wr_id(index, slot), &qp_ctx.scatter[slot]))?;
-        Ok(())
     }
 
     /// Posts the next receives of a queue pair, in lists, or the first ones in its memory to the

@@ -11,11 +11,12 @@ use ironwarp::{
 };
 
 use super::AnyError;
+use super::switch::Switch;
 
 /// Connections in set-up at a time: below the default of `limits.half_open`.
 const CONNECTING_MAX: usize = 64;
 /// Connecting takes microseconds each.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 const SERVER_ADDR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// The first listening port.
 const PORT: u16 = 18_515;
@@ -26,8 +27,9 @@ const QPS_PER_PORT: usize = 16_384;
 pub struct End {
     pub context: Context,
     pub worker: Worker,
-    pub pd: ProtectionDomain,
     pub cq: CompletionQueue,
+    pub qps: Vec<QueuePair>,
+    pd: ProtectionDomain,
     _stack: Stack,
 }
 
@@ -38,20 +40,23 @@ pub struct Target {
 }
 
 impl End {
-    /// Opens stack `number`, with a table for `qps` queue pairs, and a completion queue. The server
-    /// has number 0.
+    /// Opens stack `number`, with a table for `qps` queue pairs, and a completion queue. The server has number 0.
     pub fn open(number: u32, port: MemoryPort, qps: u32, cq_depth: u32) -> Result<Self, AnyError> {
         let mut config = Config::in_memory(&format!("10.0.0.{}/24", number + 1))?;
         config.limits.queue_pairs = qps;
         let (stack, worker) = Stack::builder(config).memory_port(port).build_one()?;
         let mut context = stack.context()?;
         let (pd, cq) = (context.alloc_pd(), context.create_cq(cq_depth)?);
-        Ok(End { context, worker, pd, cq, _stack: stack })
+        Ok(End { context, worker, cq, qps: Vec::new(), pd, _stack: stack })
     }
 
     /// Creates queue pairs, which all complete in [`End::cq`].
-    pub fn create_qps(&mut self, count: u32, attr: &QpAttr) -> Result<Vec<QueuePair>, AnyError> {
-        (0..count).map(|_| Ok(self.context.create_qp(self.pd, attr)?)).collect()
+    pub fn create_qps(&mut self, count: u32, attr: &QpAttr) -> Result<(), AnyError> {
+        let attr = QpAttr { send_cq: self.cq, recv_cq: self.cq, ..attr.clone() };
+        for _ in 0..count {
+            self.qps.push(self.context.create_qp(self.pd, &attr)?);
+        }
+        Ok(())
     }
 
     /// Registers memory for Writes of a peer.
@@ -78,90 +83,113 @@ impl End {
         };
         completions[..count].iter().map(id).collect()
     }
+
+    /// Counts the connections that were established since the last call, and returns the next request for one. Fails on
+    /// an event that rules out a connection.
+    fn next_request(&mut self, established: &mut usize) -> Result<Option<Event>, AnyError> {
+        while let Some(event) = self.context.poll_event() {
+            match event {
+                Event::ConnectRequest { .. } => return Ok(Some(event)),
+                Event::Established { .. } => *established += 1,
+                Event::ConnectFailed { reason, .. } => {
+                    return Err(format!("a connection failed: {reason:?}").into());
+                }
+                Event::Disconnected { reason, .. } => {
+                    return Err(format!("a connection ended: {reason:?}").into());
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
 }
 
-/// A client and a server.
+/// A server and its clients.
 pub struct Ends {
-    pub client: End,
     pub server: End,
+    pub clients: Vec<End>,
+    /// Between several clients and the server.
+    pub switch: Switch,
+    turn: usize,
 }
 
 impl Ends {
-    /// Opens two stacks with tables for `qps` queue pairs each, and a completion queue each.
-    pub fn open(qps: u32, cq_depth: u32) -> Result<Self, AnyError> {
+    /// One client, back to back with the server, with tables for `qps` queue pairs each, and a completion queue each.
+    pub fn pair(qps: u32, cq_depth: u32) -> Result<Self, AnyError> {
         let (client, server) = pair(&MemoryConfig::default(), &MemoryConfig::default());
         let client = End::open(1, client, qps, cq_depth)?;
-        Ok(Ends { client, server: End::open(0, server, qps, cq_depth)? })
+        let server = End::open(0, server, qps, cq_depth)?;
+        Ok(Ends { server, clients: vec![client], switch: Switch::default(), turn: 0 })
     }
 
-    /// Creates `qps` queue pairs at each end.
-    pub fn create_qps(
-        &mut self,
-        qps: u32,
-        attr: impl Fn(CompletionQueue) -> QpAttr,
-    ) -> Result<[Vec<QueuePair>; 2], AnyError> {
-        let client = self.client.create_qps(qps, &attr(self.client.cq))?;
-        Ok([client, self.server.create_qps(qps, &attr(self.server.cq))?])
+    /// Several clients with a queue pair each, through a switch that holds `queue_frames` for the server.
+    pub fn switched(clients: u32, queue_frames: u32, cq_depth: u32) -> Result<Self, AnyError> {
+        let mut switch = Switch::default();
+        let server = End::open(0, switch.port(queue_frames as usize), clients, 1)?;
+        let ring = MemoryConfig::default().rx_ring_frames;
+        let clients = (1..=clients).map(|number| End::open(number, switch.port(ring), 1, cq_depth));
+        Ok(Ends { server, clients: clients.collect::<Result<_, _>>()?, switch, turn: 0 })
     }
 
-    /// Connects each queue pair of the client to the one of the server with the same index.
-    pub fn connect(&mut self, [client, server]: &[Vec<QueuePair>; 2]) -> Result<(), AnyError> {
-        for first in (0..client.len()).step_by(QPS_PER_PORT) {
+    /// Creates queue pairs at each client, and as many at the server.
+    pub fn create_qps(&mut self, of_client: u32, attr: &QpAttr) -> Result<(), AnyError> {
+        for client in &mut self.clients {
+            client.create_qps(of_client, attr)?;
+            self.server.create_qps(of_client, attr)?;
+        }
+        Ok(())
+    }
+
+    /// Connects each queue pair of the clients to one of the server.
+    pub fn connect(&mut self) -> Result<(), AnyError> {
+        let all = self.server.qps.len();
+        for first in (0..all).step_by(QPS_PER_PORT) {
             self.server.context.listen(server_addr(first))?;
         }
         self.server.worker.poll(0);
+        let of_client = all / self.clients.len();
         let (mut started, mut established, mut accepted) = (0, 0, 0);
         let start = Instant::now();
-        while established < client.len() + server.len() {
-            while started < client.len().min(accepted + CONNECTING_MAX) {
-                self.client.context.connect(client[started], server_addr(started), b"")?;
+        while established < 2 * all {
+            while started < all.min(accepted + CONNECTING_MAX) {
+                let client = &mut self.clients[started / of_client];
+                client.context.connect(client.qps[started % of_client], server_addr(started), b"")?;
                 started += 1;
             }
-            self.client.worker.poll(1);
-            self.server.worker.poll(1);
-            while let Some(event) = self.client.context.poll_event() {
-                established += usize::from(is_established(event)?);
+            self.poll();
+            for client in &mut self.clients {
+                client.next_request(&mut established)?;
             }
-            while let Some(event) = self.server.context.poll_event() {
-                match event {
-                    Event::ConnectRequest { request, .. } => {
-                        self.server.context.accept(request, server[accepted], b"")?;
-                        accepted += 1;
-                    }
-                    event => established += usize::from(is_established(event)?),
+            while let Some(event) = self.server.next_request(&mut established)? {
+                if let Event::ConnectRequest { request, .. } = event {
+                    self.server.context.accept(request, self.server.qps[accepted], b"")?;
+                    accepted += 1;
                 }
             }
             if start.elapsed() > CONNECT_TIMEOUT {
-                return Err(format!("connecting {} queue pairs took too long", client.len()).into());
+                return Err(format!("connecting {all} queue pairs took too long").into());
             }
         }
         Ok(())
     }
 
-    /// Creates and connects queue pairs. Returns those of the client.
-    pub fn connected_qps(
-        &mut self,
-        qps: u32,
-        attr: impl Fn(CompletionQueue) -> QpAttr,
-    ) -> Result<Vec<QueuePair>, AnyError> {
-        let qps = self.create_qps(qps, attr)?;
-        self.connect(&qps)?;
-        let [client, _] = qps;
-        Ok(client)
+    /// The first client, and the server.
+    pub fn split(mut self) -> Result<(End, End), AnyError> {
+        Ok((self.clients.pop().ok_or("no client")?, self.server))
+    }
+
+    /// Polls every stack once, and the switch.
+    pub fn poll(&mut self) {
+        self.turn += 1;
+        self.clients.iter_mut().for_each(|client| {
+            client.worker.poll(1);
+        });
+        self.switch.forward(self.turn);
+        self.server.worker.poll(1);
     }
 }
 
-/// Returns where the server listens for a queue pair of the client.
-pub fn server_addr(qp: usize) -> SocketAddr {
+/// Where the server listens for a queue pair.
+fn server_addr(qp: usize) -> SocketAddr {
     (SERVER_ADDR, PORT + (qp / QPS_PER_PORT) as u16).into()
-}
-
-/// Returns whether a connection is established. Fails on an event that rules one out.
-pub fn is_established(event: Event) -> Result<bool, AnyError> {
-    match event {
-        Event::Established { .. } => Ok(true),
-        Event::ConnectFailed { reason, .. } => Err(format!("a connection failed: {reason:?}").into()),
-        Event::Disconnected { reason, .. } => Err(format!("a connection ended: {reason:?}").into()),
-        _ => Ok(false),
-    }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::value_parser;
-use ironwarp::{QpAttr, QueuePair, Region, SendWr};
+use ironwarp::{QpAttr, Region, SendWr};
 use ironwarp_bench::{Latency, nanos};
 use serde::Serialize;
 
@@ -67,8 +67,8 @@ pub struct Fairness {
 const BULK_DEPTH: u32 = 2;
 /// A small Write completes in microseconds.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
-/// The request id of a small Write. A bulk Write has the index of its queue pair.
-const SMALL_ID: u64 = u64::MAX;
+/// The request id of a small Write. A bulk Write has the index of its queue pair, from 1.
+const SMALL_ID: u64 = 0;
 
 impl Measurement for QpFairness {
     type Measured = Results<Fairness>;
@@ -110,11 +110,9 @@ impl Measurement for QpFairness {
     }
 }
 
-/// The client: its queue pairs, and the outstanding Writes.
+/// The client and its outstanding Writes. Its first queue pair has the small Writes, the others are bulk ones.
 struct Client {
     end: End,
-    small: QueuePair,
-    bulk: Vec<QueuePair>,
     payload: Vec<u8>,
     source: Region,
     target: Target,
@@ -129,23 +127,19 @@ struct Client {
 
 impl Client {
     /// Opens both ends, connected. The server is to be polled.
-    fn open(options: &QpFairness) -> Result<(Self, End), AnyError> {
-        let &QpFairness { size, bulk_size, bulk_qps, .. } = options;
+    fn open(&QpFairness { size, bulk_size, bulk_qps, .. }: &QpFairness) -> Result<(Self, End), AnyError> {
         let qps = bulk_qps + 1;
-        let mut ends = Ends::open(qps, 2 * BULK_DEPTH * qps)?;
-        let attr = |cq| QpAttr { send_depth: BULK_DEPTH, recv_depth: 1, max_sge: 1, ..QpAttr::new(cq) };
-        let mut client = ends.connected_qps(qps, attr)?;
+        let mut ends = Ends::pair(qps, 2 * BULK_DEPTH * qps)?;
+        let default = QpAttr::new(ends.server.cq);
+        ends.create_qps(qps, &QpAttr { send_depth: BULK_DEPTH, recv_depth: 1, max_sge: 1, ..default })?;
+        ends.connect()?;
+        let (end, server) = ends.split()?;
         let bytes = bulk_size.max(size);
-        let (target, source) = (ends.server.target(bytes)?, ends.client.source(bytes)?);
-        let Ends { client: end, server } = ends;
-        let bulk = client.split_off(1);
         let client = Client {
-            end,
-            small: client[0],
-            bulk,
             payload: vec![0x5a; size as usize],
-            source,
-            target,
+            source: end.source(bytes)?,
+            target: server.target(bytes)?,
+            end,
             bulk_size,
             bulk_done: 0,
             is_bulk_on: false,
@@ -160,13 +154,21 @@ impl Client {
         for _ in 0..options.rounds {
             alone.push(self.slice(options.iterations)?);
             self.is_bulk_on = true;
-            (0..self.bulk.len() * BULK_DEPTH as usize)
-                .try_for_each(|number| self.post_bulk(number % self.bulk.len()))?;
+            for _ in 0..BULK_DEPTH {
+                (1..self.end.qps.len()).try_for_each(|index| self.post_bulk(index))?;
+            }
             let (start, before) = (Instant::now(), self.bulk_done);
             beside.push(self.slice(options.iterations)?);
             let bits = (self.bulk_done - before) as f64 * f64::from(self.bulk_size) * 8.0;
             gbit.push(bits / start.elapsed().as_nanos() as f64);
-            self.stop_bulk()?;
+            self.is_bulk_on = false;
+            let stopped = Instant::now();
+            while self.outstanding > 0 {
+                self.poll()?;
+                if stopped.elapsed() > WRITE_TIMEOUT {
+                    return Err("a bulk Write took too long".into());
+                }
+            }
         }
         let figures = |slices: &[Figures]| Figures {
             p50_ns: median(slices.iter().map(|slice| slice.p50_ns)),
@@ -187,7 +189,7 @@ impl Client {
         for _ in 0..writes {
             let start = Instant::now();
             let write = SendWr::write_inline(SMALL_ID, &self.payload, self.target.remote);
-            self.end.context.post_send(self.small, &write)?;
+            self.end.context.post_send(self.end.qps[0], &write)?;
             while !self.poll()? {
                 if start.elapsed() > WRITE_TIMEOUT {
                     return Err("a small Write took too long".into());
@@ -199,23 +201,10 @@ impl Client {
         Ok(Figures { p50_ns: quantile(0.5), p99_ns: quantile(0.99) })
     }
 
-    /// Waits for the outstanding bulk Writes.
-    fn stop_bulk(&mut self) -> Result<(), AnyError> {
-        self.is_bulk_on = false;
-        let start = Instant::now();
-        while self.outstanding > 0 {
-            self.poll()?;
-            if start.elapsed() > WRITE_TIMEOUT {
-                return Err("a bulk Write took too long".into());
-            }
-        }
-        Ok(())
-    }
-
     fn post_bulk(&mut self, index: usize) -> Result<(), AnyError> {
         let gather = [self.source.slice(0, self.bulk_size)?];
         let write = SendWr::write(index as u64, &gather, self.target.remote);
-        self.end.context.post_send(self.bulk[index], &write)?;
+        self.end.context.post_send(self.end.qps[index], &write)?;
         self.outstanding += 1;
         Ok(())
     }

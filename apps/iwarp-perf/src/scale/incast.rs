@@ -8,12 +8,11 @@
 use std::time::{Duration, Instant};
 
 use clap::value_parser;
-use ironwarp::{Event, QpAttr, QueuePair, Region, RemoteMemory, SendWr};
+use ironwarp::{QpAttr, Region, SendWr};
 use ironwarp_bench::{Latency, nanos};
 use serde::Serialize;
 
-use super::ends::{CONNECT_TIMEOUT, End, Target, is_established, server_addr};
-use super::switch::Switch;
+use super::ends::{Ends, Target};
 use super::{AnyError, Measurement, Results};
 
 const EXAMPLES: &str = "\
@@ -74,11 +73,11 @@ impl Measurement for Incast {
         let mut network = Network::open(self)?;
         network.run_for(WARMUP)?;
         network.latency = Latency::new();
-        network.switch.dropped = 0;
-        network.clients.iter_mut().for_each(|client| client.completed = 0);
+        network.ends.switch.dropped = 0;
+        network.completed.fill(0);
         let start = Instant::now();
         network.run_for(Duration::from_secs(self.duration.into()))?;
-        Ok(Results { results: network.shares(self.size, start.elapsed()) })
+        Ok(Results { results: network.shares(start.elapsed()) })
     }
 
     fn text(&self, Results { results }: &Results<Shares>) -> String {
@@ -111,145 +110,76 @@ fn jain(values: &[f64]) -> f64 {
     if squares == 0.0 { 1.0 } else { sum * sum / (values.len() as f64 * squares) }
 }
 
-/// The server, its clients and the switch between them.
+/// The server, its clients and their outstanding Writes.
 struct Network {
-    server: End,
-    clients: Vec<Client>,
-    switch: Switch,
-    turn: usize,
+    ends: Ends,
+    bytes: u32,
+    /// The memory of each client.
+    sources: Vec<Region>,
+    /// The memory of the server.
+    target: Target,
+    /// The completed Writes of each client.
+    completed: Vec<u64>,
+    epoch: Instant,
     latency: Latency,
-    /// Of all Writes.
-    _target: Target,
 }
 
 impl Network {
-    /// Opens and connects all stacks. The clients have posted their Writes.
-    fn open(options: &Incast) -> Result<Self, AnyError> {
-        let mut switch = Switch::default();
-        let port = switch.port(options.queue_frames as usize);
-        let mut server = End::open(0, port, options.clients, 1)?;
-        let target = server.target(options.size)?;
-        server.context.listen(server_addr(0))?;
-        let clients = (1..=options.clients)
-            .map(|number| Client::open(&mut switch, number, options, target.remote))
-            .collect::<Result<_, _>>()?;
-        let mut network =
-            Network { server, clients, switch, turn: 0, latency: Latency::new(), _target: target };
-        network.connect()?;
-        for client in &mut network.clients {
-            (0..options.depth).try_for_each(|_| client.post())?;
+    /// Opens and connects all stacks, and posts the Writes of the clients.
+    fn open(&Incast { clients, size: bytes, depth, queue_frames, .. }: &Incast) -> Result<Self, AnyError> {
+        let mut ends = Ends::switched(clients, queue_frames, 2 * depth)?;
+        let default = QpAttr::new(ends.server.cq);
+        ends.create_qps(1, &QpAttr { send_depth: depth, recv_depth: 1, ..default })?;
+        ends.connect()?;
+        let sources = ends.clients.iter().map(|client| client.source(bytes)).collect::<Result<_, _>>()?;
+        let (target, completed) = (ends.server.target(bytes)?, vec![0; clients as usize]);
+        let (epoch, latency) = (Instant::now(), Latency::new());
+        let mut network = Network { ends, bytes, sources, target, completed, epoch, latency };
+        for client in 0..clients as usize {
+            (0..depth).try_for_each(|_| network.post(client))?;
         }
         Ok(network)
     }
 
-    fn connect(&mut self) -> Result<(), AnyError> {
-        let attr = QpAttr { send_depth: 1, recv_depth: 1, ..QpAttr::new(self.server.cq) };
-        let (mut established, start) = (0, Instant::now());
-        while established < 2 * self.clients.len() {
-            self.poll_all();
-            while let Some(event) = self.server.context.poll_event() {
-                if let Event::ConnectRequest { request, .. } = event {
-                    let qp = self.server.context.create_qp(self.server.pd, &attr)?;
-                    self.server.context.accept(request, qp, b"")?;
-                } else {
-                    established += usize::from(is_established(event)?);
-                }
-            }
-            for client in &mut self.clients {
-                while let Some(event) = client.end.context.poll_event() {
-                    established += usize::from(is_established(event)?);
-                }
-            }
-            if start.elapsed() > CONNECT_TIMEOUT {
-                return Err("connecting the clients took too long".into());
-            }
-        }
-        Ok(())
+    /// Posts a Write. Its request id is the time of the post.
+    fn post(&mut self, client: usize) -> Result<(), AnyError> {
+        let gather = [self.sources[client].slice(0, self.bytes)?];
+        let write = SendWr::write(nanos(self.epoch.elapsed()), &gather, self.target.remote);
+        let client = &mut self.ends.clients[client];
+        Ok(client.context.post_send(client.qps[0], &write)?)
     }
 
-    /// Polls every stack once, and the switch.
-    fn poll_all(&mut self) {
-        self.turn += 1;
-        self.clients.iter_mut().for_each(|client| {
-            client.end.worker.poll(1);
-        });
-        self.switch.forward(self.turn);
-        self.server.worker.poll(1);
-    }
-
+    /// Polls all stacks, counts completed Writes and posts others in their place.
     fn run_for(&mut self, time: Duration) -> Result<(), AnyError> {
         let start = Instant::now();
         while start.elapsed() < time {
             for _ in 0..TURNS_PER_CLOCK_READ {
-                self.poll_all();
-                for client in &mut self.clients {
-                    client.reap(&mut self.latency)?;
+                self.ends.poll();
+                for client in 0..self.completed.len() {
+                    for posted_ns in self.ends.clients[client].reap::<16>()? {
+                        self.completed[client] += 1;
+                        self.latency.record(nanos(self.epoch.elapsed()).saturating_sub(posted_ns));
+                        self.post(client)?;
+                    }
                 }
             }
         }
         Ok(())
     }
 
-    fn shares(&self, bytes: u32, elapsed: Duration) -> Shares {
+    fn shares(&self, elapsed: Duration) -> Shares {
         let ns = elapsed.as_nanos() as f64;
-        let gbit = |client: &Client| client.completed as f64 * f64::from(bytes) * 8.0 / ns;
-        let by_client: Vec<f64> = self.clients.iter().map(gbit).collect();
-        let messages: u64 = self.clients.iter().map(|client| client.completed).sum();
+        let gbit = |&completed: &u64| completed as f64 * f64::from(self.bytes) * 8.0 / ns;
+        let by_client: Vec<f64> = self.completed.iter().map(gbit).collect();
         Shares {
             gbit_per_s: by_client.iter().sum(),
-            messages_per_s: messages as f64 / elapsed.as_secs_f64(),
+            messages_per_s: self.completed.iter().sum::<u64>() as f64 / elapsed.as_secs_f64(),
             fairness_index: jain(&by_client),
             gbit_per_s_by_client: by_client,
             p50_ns: self.latency.quantile(0.5).unwrap_or_default(),
             p99_ns: self.latency.quantile(0.99).unwrap_or_default(),
-            dropped_frames: self.switch.dropped,
+            dropped_frames: self.ends.switch.dropped,
         }
-    }
-}
-
-/// One client and its outstanding Writes.
-struct Client {
-    end: End,
-    qp: QueuePair,
-    source: Region,
-    remote: RemoteMemory,
-    bytes: u32,
-    epoch: Instant,
-    completed: u64,
-}
-
-impl Client {
-    /// Opens a stack and starts to connect it.
-    fn open(
-        switch: &mut Switch,
-        number: u32,
-        &Incast { size, depth, .. }: &Incast,
-        remote: RemoteMemory,
-    ) -> Result<Self, AnyError> {
-        let ring = ironwarp::memory::MemoryConfig::default().rx_ring_frames;
-        let mut end = End::open(number, switch.port(ring), 1, 2 * depth)?;
-        let attr = QpAttr { send_depth: depth, recv_depth: 1, ..QpAttr::new(end.cq) };
-        let qp = end.context.create_qp(end.pd, &attr)?;
-        let source = end.source(size)?;
-        end.context.connect(qp, server_addr(0), b"")?;
-        Ok(Client { end, qp, source, remote, bytes: size, epoch: Instant::now(), completed: 0 })
-    }
-
-    /// Posts a Write. Its request id is the time of the post.
-    fn post(&mut self) -> Result<(), AnyError> {
-        let gather = [self.source.slice(0, self.bytes)?];
-        let write = SendWr::write(nanos(self.epoch.elapsed()), &gather, self.remote);
-        Ok(self.end.context.post_send(self.qp, &write)?)
-    }
-
-    /// Counts completed Writes and posts others in their place.
-    fn reap(&mut self, latency: &mut Latency) -> Result<(), AnyError> {
-        for posted_ns in self.end.reap::<16>()? {
-            self.completed += 1;
-            latency.record(nanos(self.epoch.elapsed()).saturating_sub(posted_ns));
-            self.post()?;
-        }
-        Ok(())
     }
 }
 
@@ -270,12 +200,12 @@ mod tests {
     fn clients_share_a_queue_that_overflows() {
         let args = options("--clients 4 --queue-frames 32 --size 16384");
         let mut network = Network::open(&args).expect("stacks that connect");
-        let is_done = |network: &Network| network.clients.iter().all(|client| client.completed >= 50);
+        let is_done = |network: &Network| network.completed.iter().all(|&completed| completed >= 50);
         let start = Instant::now();
         while !is_done(&network) && start.elapsed() < Duration::from_secs(60) {
             network.run_for(Duration::from_millis(1)).expect("Writes complete");
         }
         assert!(is_done(&network), "every client gets on");
-        assert!(network.switch.dropped > 0, "the queue overflowed");
+        assert!(network.ends.switch.dropped > 0, "the queue overflowed");
     }
 }

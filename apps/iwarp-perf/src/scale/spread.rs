@@ -8,10 +8,10 @@
 use std::time::Instant;
 
 use clap::value_parser;
-use ironwarp::{PostError, QpAttr, QueuePair, SendWr};
+use ironwarp::{PostError, QpAttr, SendWr};
 use serde::Serialize;
 
-use super::ends::{Ends, Target};
+use super::ends::{End, Ends, Target};
 use super::{AnyError, Measurement, Results, median};
 
 const EXAMPLES: &str = "\
@@ -90,8 +90,8 @@ impl Measurement for QpScale {
 
 /// Connected queue pairs, and the Writes over them.
 struct Spread {
-    ends: Ends,
-    qps: Vec<QueuePair>,
+    client: End,
+    server: End,
     payload: Vec<u8>,
     target: Target,
     window: u32,
@@ -103,17 +103,14 @@ struct Spread {
 impl Spread {
     fn open(qps: u32, options: &QpScale) -> Result<Self, AnyError> {
         let &QpScale { size, window, iterations, .. } = options;
-        let mut ends = Ends::open(qps, 2 * window)?;
+        let mut ends = Ends::pair(qps, 2 * window)?;
         let (send_depth, inline_bytes) = (window.div_ceil(qps), size as usize);
-        let client = ends.connected_qps(qps, |cq| QpAttr {
-            send_depth,
-            recv_depth: 1,
-            max_sge: 1,
-            inline_bytes,
-            ..QpAttr::new(cq)
-        })?;
-        let (payload, target) = (vec![0x5a; size as usize], ends.server.target(size)?);
-        let mut spread = Spread { ends, qps: client, payload, target, window, next: 0, outstanding: 0 };
+        let default = QpAttr::new(ends.server.cq);
+        ends.create_qps(qps, &QpAttr { send_depth, recv_depth: 1, max_sge: 1, inline_bytes, ..default })?;
+        ends.connect()?;
+        let (client, server) = ends.split()?;
+        let (payload, target) = (vec![0x5a; size as usize], server.target(size)?);
+        let mut spread = Spread { client, server, payload, target, window, next: 0, outstanding: 0 };
         // The first round warms up.
         spread.writes(qps.max(iterations / 4))?;
         Ok(spread)
@@ -121,7 +118,7 @@ impl Spread {
 
     /// Returns the nanoseconds of a message.
     fn round(&mut self, iterations: u32) -> Result<f64, AnyError> {
-        let writes = iterations.max(self.qps.len() as u32);
+        let writes = iterations.max(self.client.qps.len() as u32);
         let start = Instant::now();
         self.writes(writes)?;
         Ok(start.elapsed().as_nanos() as f64 / f64::from(writes))
@@ -134,10 +131,10 @@ impl Spread {
             while left > 0 && self.outstanding < self.window && self.post()? {
                 left -= 1;
             }
-            self.ends.client.worker.poll(1);
-            self.ends.server.worker.poll(1);
-            self.ends.client.worker.poll(1);
-            self.outstanding -= self.ends.client.reap::<64>()?.len() as u32;
+            self.client.worker.poll(1);
+            self.server.worker.poll(1);
+            self.client.worker.poll(1);
+            self.outstanding -= self.client.reap::<64>()?.len() as u32;
         }
         Ok(())
     }
@@ -146,15 +143,15 @@ impl Spread {
     /// Returns whether the queue pair had room.
     fn post(&mut self) -> Result<bool, AnyError> {
         let write = SendWr::write_inline(1, &self.payload, self.target.remote);
-        match self.ends.client.context.post_send(self.qps[self.next], &write) {
+        match self.client.context.post_send(self.client.qps[self.next], &write) {
             Err(PostError::QueueFull) => return Ok(false),
             posted => posted?,
         }
         self.outstanding += 1;
         self.next += 1;
-        if self.next == self.qps.len() {
+        if self.next == self.client.qps.len() {
             self.next = 0;
-            self.ends.client.worker.poll(1);
+            self.client.worker.poll(1);
         }
         Ok(true)
     }

@@ -3,7 +3,6 @@
 mod atomic;
 mod bandwidth;
 mod conn_rate;
-mod invalidate;
 mod latency;
 mod ready_queue;
 mod timer;
