@@ -203,18 +203,15 @@ pub const SPINNING_CPU_PERCENT_MIN: f64 = 90.0;
 impl TestResult {
     /// Sets [`TestResult::short_of_cpu`], and a note if an end was.
     pub(crate) fn judge_cpu(mut self) -> Self {
-        let ends = self.cpu_percent.filter(|_| self.wait == Some(Wait::Spin));
+        let ends = self.cpu_percent.filter(|_| self.wait == Some(Wait::Spin)).unwrap_or_default();
         let cores = f64::from(self.cores.unwrap_or(1).max(1));
-        let share = |percent: Option<f64>| percent.map(|percent| percent / cores);
-        let [client, server] = ends.map_or([None; 2], |ends| [share(ends.client), share(ends.server)]);
-        let is_short = |share: f64| share < SPINNING_CPU_PERCENT_MIN;
-        let known: Vec<f64> = client.into_iter().chain(server).collect();
-        self.short_of_cpu = (!known.is_empty()).then(|| known.iter().copied().any(is_short));
-        let of = |name: &str, share: Option<f64>| {
-            let share = share.filter(|share| is_short(*share))?;
-            Some(format!("the {name} got {share:.0} % of its processors"))
-        };
-        let short: Vec<String> = of("client", client).into_iter().chain(of("server", server)).collect();
+        let ends = [("client", ends.client), ("server", ends.server)];
+        let known: Vec<_> =
+            ends.iter().filter_map(|(name, percent)| Some((name, (*percent)? / cores))).collect();
+        let short = known.iter().filter(|(_, share)| *share < SPINNING_CPU_PERCENT_MIN);
+        let short: Vec<String> =
+            short.map(|(name, share)| format!("the {name} got {share:.0} % of its processors")).collect();
+        self.short_of_cpu = (!known.is_empty()).then_some(!short.is_empty());
         if !short.is_empty() {
             self.notes.push(format!(
                 "short of processor time: {}; both ends spin, so other programs are in this figure",
@@ -267,21 +264,19 @@ impl TestResult {
 
     /// The name in tables: the test and its unusual options.
     pub fn name(&self) -> String {
-        let wait = if self.wait == Some(Wait::Block) { " (blocking)" } else { "" };
-        let shared = if self.srq == Some(true) { " (SRQ)" } else { "" };
-        let checked = if self.validated { " (checked)" } else { "" };
-        let swap = if self.operation == Some(AtomicKind::CmpSwap) { " (swap)" } else { "" };
-        let locked = if self.atomics.as_deref() == Some("locked") { " (locked)" } else { "" };
-        let owner = match self.owner {
-            Some(WordOwner::Local) => " (local)",
-            Some(WordOwner::Remote) => " (remote)",
-            _ => "",
-        };
-        let words = match self.words {
-            Some(words) if words > 1 => format!(" ({words} words)"),
-            _ => String::new(),
-        };
-        format!("{}{swap}{words}{owner}{locked}{shared}{wait}{checked}", self.test)
+        let words = self.words.filter(|words| *words > 1).map(|words| format!("{words} words"));
+        let options = [
+            (self.operation == Some(AtomicKind::CmpSwap), "swap"),
+            (words.is_some(), words.as_deref().unwrap_or_default()),
+            (self.owner == Some(WordOwner::Local), "local"),
+            (self.owner == Some(WordOwner::Remote), "remote"),
+            (self.atomics.as_deref() == Some("locked"), "locked"),
+            (self.srq == Some(true), "SRQ"),
+            (self.wait == Some(Wait::Block), "blocking"),
+            (self.validated, "checked"),
+        ];
+        let options = options.iter().filter(|(is_set, _)| *is_set).map(|(_, text)| format!(" ({text})"));
+        format!("{}{}", self.test, options.collect::<String>())
     }
 }
 

@@ -126,9 +126,27 @@ pub(super) fn sections(report: &Report, width: Option<usize>) -> Vec<Section<'_>
     sections.filter(|section| !section.rows.is_empty()).collect()
 }
 
+impl<'a> Section<'a> {
+    /// A table of `results` with the cells of each under `heads`, and a title with remarks.
+    fn new<'h>(
+        (what, remarks): (&str, Vec<String>),
+        heads: impl Iterator<Item = &'h str>,
+        results: Vec<&'a TestResult>,
+        cells: impl Fn(&TestResult) -> Vec<Option<String>>,
+    ) -> Self {
+        let title = match remarks.is_empty() {
+            true => what.to_owned(),
+            false => format!("{what}\n({})", remarks.join("; ")),
+        };
+        let row = |result| Row { result, cells: cells(result).into_iter().map(or_dash).collect() };
+        let rows = results.into_iter().map(row).collect();
+        Section { title, heads: heads.map(str::to_owned).collect(), rows }
+    }
+}
+
 /// The measured figures.
 fn figures<'a>(kind: &Kind, results: Vec<&'a TestResult>, width: Option<usize>) -> Section<'a> {
-    let (settings, common) = settings(&results);
+    let (settings, mut remarks) = settings(&results);
     let mut columns: Vec<&Column> = IDENTITY.iter().chain(settings).chain(kind.columns).collect();
     if width.is_some() {
         columns.retain(|column| !PAGE_ONLY.contains(&column.0));
@@ -141,15 +159,11 @@ fn figures<'a>(kind: &Kind, results: Vec<&'a TestResult>, width: Option<usize>) 
             columns.retain(|column| column.0 != name);
         }
     }
-    let has_ends = columns.iter().any(|column| matches!(column.0, "CPU %" | "busy %"));
-    let legend = has_ends.then_some(CPU_LEGEND).into_iter().map(str::to_owned);
-    let title = title(kind.title, common.into_iter().chain(legend));
-    let row = |result: &'a TestResult| {
-        let cells = columns.iter().map(|column| or_dash(column.1(result)));
-        Row { result, cells: cells.collect() }
-    };
-    let heads = columns.iter().map(|column| column.0.to_owned()).collect();
-    Section { title, heads, rows: results.into_iter().map(row).collect() }
+    if columns.iter().any(|column| matches!(column.0, "CPU %" | "busy %")) {
+        remarks.push(CPU_LEGEND.to_owned());
+    }
+    let cells = |result: &TestResult| columns.iter().map(|column| column.1(result)).collect();
+    Section::new((kind.title, remarks), columns.iter().map(|column| column.0), results, cells)
 }
 
 /// Ratios of the results that have baselines.
@@ -161,23 +175,21 @@ fn comparisons<'a>(kind: &Kind, mut results: Vec<&'a TestResult>) -> Section<'a>
             baselines.push(&against.baseline);
         }
     }
-    let (settings, common) = settings(&results);
+    let (settings, remarks) = settings(&results);
     let columns: Vec<&Column> = IDENTITY.iter().chain(settings).collect();
-    let row = |result: &'a TestResult| {
-        let compared = baselines.iter().map(|&baseline| {
-            let mut all = result.against.iter().flatten();
-            all.find(|against| against.baseline == baseline).and_then(kind.ratio).map(|range| {
-                // Three digits.
-                range_text(range, if range.max < 10.0 { 2 } else { 1 })
-            })
-        });
-        let cells = columns.iter().map(|column| column.1(result)).chain(compared);
-        Row { result, cells: cells.map(or_dash).collect() }
+    let ratio = |result: &TestResult, baseline: &str| {
+        let mut all = result.against.iter().flatten();
+        let range = all.find(|against| against.baseline == baseline).and_then(kind.ratio)?;
+        // Three digits.
+        Some(range_text(range, if range.max < 10.0 { 2 } else { 1 }))
     };
-    let heads = columns.iter().map(|column| column.0.to_owned());
-    let heads = heads.chain(baselines.iter().map(|&name| name.to_owned())).collect();
+    let cells = |result: &TestResult| {
+        let ratios = baselines.iter().map(|baseline| ratio(result, baseline));
+        columns.iter().map(|column| column.1(result)).chain(ratios).collect()
+    };
+    let heads = columns.iter().map(|column| column.0).chain(baselines.iter().copied());
     let what = format!("{} to that of baselines in the same round: median [range]", kind.compared);
-    Section { title: title(&what, common.into_iter()), heads, rows: results.into_iter().map(row).collect() }
+    Section::new((&what, remarks), heads, results, cells)
 }
 
 /// Returns the columns of the settings in which results differ, and the settings that all of them have.
@@ -195,11 +207,6 @@ fn settings(results: &[&TestResult]) -> (Vec<&'static Column>, Vec<String>) {
         }
     }
     (columns, common)
-}
-
-fn title(what: &str, remarks: impl Iterator<Item = String>) -> String {
-    let remarks: Vec<String> = remarks.collect();
-    if remarks.is_empty() { what.to_owned() } else { format!("{what}\n({})", remarks.join("; ")) }
 }
 
 /// The width of a table with a space at both sides of a cell and a rule between cells.

@@ -140,10 +140,10 @@ impl<'a> Measurement<'a> {
         let device = self.session.device.as_deref();
         let cases: Vec<Case> = self.open.iter().map(|open| open.case.clone()).collect();
         send_results(self.parent, (group, &cases), &rounds, device, |index, result| {
-            let open = &self.open[index];
+            let open = &mut self.open[index];
             result.notes.extend(open.note.clone());
             open.totals.add_notes(&open.case, result);
-            if let Some(rdma) = &open.rdma {
+            if let Some(rdma) = &mut open.rdma {
                 rdma.report(result);
                 result.polls = Some(polls.clone());
             }

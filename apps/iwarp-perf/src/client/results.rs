@@ -45,7 +45,7 @@ pub fn send_results(
     (group, cases): (&Group, &[Case]),
     rounds: &Rounds,
     device: Option<&str>,
-    complete: impl Fn(usize, &mut TestResult),
+    mut complete: impl FnMut(usize, &mut TestResult),
 ) -> Result<()> {
     if rounds.rounds.is_empty() {
         return Ok(());

@@ -18,9 +18,7 @@ pub type RdmaCase = Box<dyn RdmaTest>;
 
 /// One end of a test.
 pub trait RdmaTest: Send {
-    fn open(&self) -> &OpenCase;
-
-    fn open_mut(&mut self) -> &mut OpenCase;
+    fn open(&mut self) -> &mut OpenCase;
 
     /// The client's part of a slice. Also returns what the server must wait for, or check.
     fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)>;
@@ -41,14 +39,39 @@ pub trait RdmaTest: Send {
 
     /// Connects the client's queue pairs. `number` is the index of the case in its group.
     fn connect(&mut self, endpoint: &mut Endpoint, number: usize, peer: SocketAddr) -> Result<()> {
-        connect(self.open_mut(), endpoint, number, peer)
+        let open = self.open();
+        let (mut started, mut up, qps) = (0, 0, open.qps.len());
+        endpoint.wait_for_events(CM_TIMEOUT, "connecting", |endpoint, event| {
+            match event {
+                Some(Event::Established { qp, private_data, .. }) => {
+                    let hello = serde_json::from_slice::<Hello>(&private_data);
+                    let qp_ctx = open.qps.iter_mut().find(|qp_ctx| qp_ctx.qp == qp);
+                    if let (Some(qp_ctx), Ok(hello)) = (qp_ctx, hello) {
+                        qp_ctx.remote = hello.buffers;
+                        qp_ctx.framing = endpoint.ctx.query_qp(qp)?.framing;
+                        up += 1;
+                    }
+                }
+                Some(other) => check_cm_event(other)?,
+                None => {}
+            }
+            while started < qps.min(up + CONNECTING_MAX) {
+                let qp_ctx = &open.qps[started];
+                let (private_data, extensions) =
+                    (&hello(number, started, qp_ctx)[..], extensions(&open.case));
+                let params = ConnectParams { private_data, extensions, ..ConnectParams::default() };
+                endpoint.ctx.connect_with(qp_ctx.qp, peer, &params)?;
+                started += 1;
+            }
+            Ok((up == qps).then_some(()))
+        })
     }
 
     /// Names the only host that may connect during a slice.
     fn accept_from(&mut self, _from: Option<IpAddr>) {}
 
     /// Reports the negotiated CRC and markers, which can differ from the configuration.
-    fn report(&self, result: &mut TestResult) {
+    fn report(&mut self, result: &mut TestResult) {
         let framing: Vec<Framing> = self.open().qps.iter().filter_map(|qp_ctx| qp_ctx.framing).collect();
         let markers = framing.iter().flat_map(|framing| [framing.markers.sent, framing.markers.received]);
         result.crc = (!framing.is_empty()).then(|| framing.iter().all(|framing| framing.crc));
@@ -59,7 +82,7 @@ pub trait RdmaTest: Send {
     }
 
     /// Closes the client's connections and waits for the end of all.
-    fn disconnect(&self, endpoint: &mut Endpoint) -> Result<()> {
+    fn disconnect(&mut self, endpoint: &mut Endpoint) -> Result<()> {
         let qps = &self.open().qps;
         qps.iter().try_for_each(|qp_ctx| endpoint.ctx.disconnect(qp_ctx.qp))?;
         wait_for_disconnects(endpoint, qps.len())
@@ -70,37 +93,10 @@ pub trait RdmaTest: Send {
     }
 }
 
-fn connect(open: &mut OpenCase, endpoint: &mut Endpoint, number: usize, peer: SocketAddr) -> Result<()> {
-    let (mut started, mut up, qps) = (0, 0, open.qps.len());
-    endpoint.wait_for_events(CM_TIMEOUT, "connecting", |endpoint, event| {
-        match event {
-            Some(Event::Established { qp, private_data, .. }) => {
-                let hello = serde_json::from_slice::<Hello>(&private_data);
-                let qp_ctx = open.qps.iter_mut().find(|qp_ctx| qp_ctx.qp == qp);
-                if let (Some(qp_ctx), Ok(hello)) = (qp_ctx, hello) {
-                    qp_ctx.remote = hello.buffers;
-                    qp_ctx.framing = endpoint.ctx.query_qp(qp)?.framing;
-                    up += 1;
-                }
-            }
-            Some(other) => check_cm_event(other)?,
-            None => {}
-        }
-        while started < qps.min(up + CONNECTING_MAX) {
-            let qp_ctx = &open.qps[started];
-            let (private_data, extensions) = (&hello(number, started, qp_ctx)[..], extensions(&open.case));
-            let params = ConnectParams { private_data, extensions, ..ConnectParams::default() };
-            endpoint.ctx.connect_with(qp_ctx.qp, peer, &params)?;
-            started += 1;
-        }
-        Ok((up == qps).then_some(()))
-    })
-}
-
 /// Accepts the connections of all cases of a group, only those of `from` where it is given.
 pub fn accept(endpoint: &mut Endpoint, cases: &mut [Option<RdmaCase>], from: Option<IpAddr>) -> Result<()> {
     cases.iter_mut().flatten().for_each(|case| case.accept_from(from));
-    let mut missing: usize = cases.iter().flatten().map(|case| case.open().qps.len()).sum();
+    let mut missing: usize = cases.iter_mut().flatten().map(|case| case.open().qps.len()).sum();
     if missing == 0 {
         return Ok(());
     }
@@ -127,7 +123,7 @@ pub fn accept_one(
     let known = from.is_none_or(|from| from == remote.ip());
     let theirs = serde_json::from_slice::<Hello>(&private_data).ok().filter(|_| known);
     let qp_ctx = theirs.and_then(|theirs| {
-        let open = cases.get_mut(theirs.case)?.as_mut()?.open_mut();
+        let open = cases.get_mut(theirs.case)?.as_mut()?.open();
         let extensions = extensions(&open.case);
         Some((theirs, extensions, open.qps.get_mut(theirs.qp_index)?))
     });

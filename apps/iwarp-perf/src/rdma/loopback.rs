@@ -161,8 +161,8 @@ impl LoopbackWorker {
         Ok(self
             .server_half()?
             .open
-            .get(number)
-            .and_then(Option::as_ref)
+            .get_mut(number)
+            .and_then(Option::as_mut)
             .map(|open| open.open().words.clone()))
     }
 

@@ -232,7 +232,7 @@ impl ServerSession {
 
     /// Destroys what the group has, once the client has disconnected.
     fn release(&mut self) -> Result<FromServer> {
-        let open: usize = self.group.rdma.iter().flatten().map(|open| open.open().qps.len()).sum();
+        let open: usize = self.group.rdma.iter_mut().flatten().map(|open| open.open().qps.len()).sum();
         if let Some(endpoint) = &mut self.endpoint {
             wait_for_disconnects(endpoint, open.saturating_sub(self.group.ended))?;
         }

@@ -165,11 +165,7 @@ impl AtomicTest {
 }
 
 impl RdmaTest for AtomicTest {
-    fn open(&self) -> &OpenCase {
-        &self.open
-    }
-
-    fn open_mut(&mut self) -> &mut OpenCase {
+    fn open(&mut self) -> &mut OpenCase {
         &mut self.open
     }
 

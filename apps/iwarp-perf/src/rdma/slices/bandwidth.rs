@@ -273,11 +273,7 @@ impl BandwidthTest {
 }
 
 impl RdmaTest for BandwidthTest {
-    fn open(&self) -> &OpenCase {
-        &self.open
-    }
-
-    fn open_mut(&mut self) -> &mut OpenCase {
+    fn open(&mut self) -> &mut OpenCase {
         &mut self.open
     }
 

@@ -285,11 +285,7 @@ impl ConnRateTest {
 }
 
 impl RdmaTest for ConnRateTest {
-    fn open(&self) -> &OpenCase {
-        &self.open
-    }
-
-    fn open_mut(&mut self) -> &mut OpenCase {
+    fn open(&mut self) -> &mut OpenCase {
         &mut self.open
     }
 
@@ -336,7 +332,7 @@ impl RdmaTest for ConnRateTest {
     }
 
     /// Adds the framing, and how often a port was missing.
-    fn report(&self, result: &mut TestResult) {
+    fn report(&mut self, result: &mut TestResult) {
         result.crc = self.framing.map(|framing| framing.crc);
         result.markers = self.framing.map(|framing| framing.markers.sent && framing.markers.received);
         if self.port_waits > 0 {

@@ -293,11 +293,7 @@ impl LatencyTest {
 }
 
 impl RdmaTest for LatencyTest {
-    fn open(&self) -> &OpenCase {
-        &self.open
-    }
-
-    fn open_mut(&mut self) -> &mut OpenCase {
+    fn open(&mut self) -> &mut OpenCase {
         &mut self.open
     }
 
