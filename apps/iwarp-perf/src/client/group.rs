@@ -30,6 +30,8 @@ pub struct Measurement<'a> {
     parent: &'a Channel<ToClient>,
     server: ServerLink,
     session: &'a Session,
+    /// The cases of the group in progress.
+    open: Vec<OpenCase>,
     endpoint: Option<Endpoint>,
     sockets: Sockets,
     /// The interfaces of the devices. Dropped last: they are removed with it.
@@ -37,8 +39,6 @@ pub struct Measurement<'a> {
     /// Sequence number of the next raw frame, and number of the next smoltcp connection.
     sequence: u64,
     halt: Arc<AtomicBool>,
-    /// The cases of the group in progress.
-    open: Vec<OpenCase>,
     /// The parent gets the figures of each slice.
     reports_slices: bool,
 }

@@ -136,13 +136,13 @@ fn make_plan(args: &Args, folder: &WorkDir) -> Result<Plan, CliExit> {
         let problem = "must be ring or memory: each core runs a client and a server of one process";
         return Err(format!("--pair {}: {problem}", pair.name()).into());
     }
+    let has_core_each = usize::from(session.cores) <= processors.len();
     let session = |mtu: u16| {
         let mut session = pair.connect(Session { mtu, ..session.clone() }, folder.path());
         configure(args, &mut session);
         session
     };
     let (path, budget) = (pair.path(), args.budget());
-    let has_core_each = usize::from(session(args.mtu).cores) <= processors.len();
     Ok(match args.command {
         Command::Test(test) => {
             let mut session = session(args.mtu);

@@ -157,13 +157,10 @@ impl LoopbackWorker {
         words(&mut self.server_half()?.endpoint, case)
     }
 
+    /// The words of a case at the server, if this core takes part in it.
     pub fn words_of(&mut self, number: usize) -> Result<Option<AtomicWords>> {
-        Ok(self
-            .server_half()?
-            .open
-            .get_mut(number)
-            .and_then(Option::as_mut)
-            .map(|open| open.open().words.clone()))
+        let open = self.server_half()?.open.get_mut(number).and_then(Option::as_mut);
+        Ok(open.map(|open| open.open().words.clone()))
     }
 
     /// Runs this core's part of a slice. Also returns its contribution to the sum of the server's words, over all slices.
