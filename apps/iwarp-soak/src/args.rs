@@ -111,11 +111,6 @@ pub(crate) enum Role {
     Host,
 }
 
-/// The name of a device or a role on the command line and in results.
-pub(crate) fn name(value: impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
 fn minutes(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(minutes) if (0.1..=100_000.0).contains(&minutes) => Ok(minutes),

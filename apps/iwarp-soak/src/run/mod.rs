@@ -16,12 +16,12 @@ use ironwarp_cli::{CliExit, on_interrupt, print_stdout};
 use ironwarp_types::{Entropy, SeededEntropy};
 use serde_json::{Value, json};
 
-use crate::args::{Args, Device, Role, name};
+use crate::args::{Args, Device, Role};
 use crate::end::DiskState;
 use crate::storage::{self, HOSTS};
 use configs::Setup;
 use failures::{Failure, LINK_DOWN, Step};
-use process::Process;
+use process::{Process, name};
 
 /// The time in which an end starts, with its device.
 const START_TIMEOUT: Duration = Duration::from_secs(60);

@@ -7,13 +7,14 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::configs::Setup;
 use super::samples::Samples;
-use crate::args::{Role, name};
+use crate::args::Role;
 
 /// The time that a target has to end after a panic of a core: it closes its other connections.
 const PANIC_TIMEOUT: Duration = Duration::from_secs(40);
@@ -204,6 +205,11 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// The name of a device or a role on the command line and in results.
+pub(super) fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// The members of a JSON object that are numbers.
