@@ -37,13 +37,27 @@ pub fn read_reply(octets: &[u8]) -> Option<Result<(u8, usize), String>> {
     (octets.len() >= bytes).then_some(Ok((head[16], bytes)))
 }
 
-/// CRC-32C, bit by bit, in the order of the wire: the least significant octet first.
+/// CRC-32C in the order of the wire: the least significant octet first.
 pub fn crc(octets: &[u8]) -> [u8; 4] {
-    let sum = !octets.iter().fold(!0u32, |crc, &octet| {
-        (0..8).fold(crc ^ u32::from(octet), |crc, _| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg()))
-    });
-    sum.to_le_bytes()
+    let step = |crc: u32, octet: &u8| CRC_TABLE[usize::from(crc as u8 ^ octet)] ^ crc >> 8;
+    (!octets.iter().fold(!0, step)).to_le_bytes()
 }
+
+/// The CRC of each octet, bit by bit from the polynomial (RFC 3385 s4).
+const CRC_TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let (mut crc, mut bit) = (octet as u32, 0);
+        while bit < 8 {
+            crc = crc >> 1 ^ 0x82f6_3b78 & (crc & 1).wrapping_neg();
+            bit += 1;
+        }
+        table[octet] = crc;
+        octet += 1;
+    }
+    table
+};
 
 /// An FPDU without markers.
 pub fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
@@ -119,6 +133,13 @@ impl Framer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// RFC 3720 B.4: 32 octets of zeros.
+    #[test]
+    fn the_crc_is_castagnolis() {
+        assert_eq!(crc(&[0; 32]), 0x8a91_36aa_u32.to_le_bytes());
+        assert_eq!(crc(b"123456789"), 0xe306_9283_u32.to_le_bytes());
+    }
 
     /// RFC 5044 s4.3: a marker every 512 bytes, the first right before the first FPDU.
     #[test]

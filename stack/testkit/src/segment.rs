@@ -82,42 +82,62 @@ impl Segment {
         frame
     }
 
-    /// Reads a frame. Returns `None` if it holds no segment with correct checksums.
+    /// Reads a frame. Returns `None` if it holds no segment that is well-formed.
     pub fn read(frame: &[u8]) -> Option<(Route, Segment)> {
-        let (link, packet) = frame.split_at_checked(14)?;
-        let half = |bytes: &[u8], at: usize| Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
-        let word = |bytes: &[u8], at: usize| Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
-        let v6 = match half(link, 12)? {
+        Segment::parse(frame).ok()?
+    }
+
+    /// Parses a frame with or without a VLAN tag. Returns `None` if it holds no TCP segment, and an
+    /// error if a length or a checksum is wrong.
+    pub fn parse(frame: &[u8]) -> Result<Option<(Route, Segment)>, &'static str> {
+        let link_bytes = if frame.get(12..14) == Some(&[0x81, 0x00]) { 18 } else { 14 };
+        let Some((link, packet)) = frame.split_at_checked(link_bytes) else { return Ok(None) };
+        let half = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+        let word =
+            |bytes: &[u8], at: usize| u32::from(half(bytes, at)) << 16 | u32::from(half(bytes, at + 2));
+        let v6 = match half(link, link_bytes - 2) {
             0x0800 => false,
             0x86dd => true,
-            _ => return None,
+            _ => return Ok(None),
         };
-        let (head, end, protocol, addresses) = match v6 {
-            false => (20, usize::from(half(packet, 2)?), packet.get(9)?, packet.get(12..20)?),
-            true => (40, usize::from(half(packet, 4)?) + 40, packet.get(6)?, packet.get(8..40)?),
+        let head = packet.get(..if v6 { 40 } else { 20 }).ok_or("a short header")?;
+        let (end, protocol, addresses) = match v6 {
+            false => (usize::from(half(head, 2)), head[9], &head[12..20]),
+            true => (usize::from(half(head, 4)) + 40, head[6], &head[8..40]),
         };
-        let tcp = packet.get(head..end).filter(|_| *protocol == TCP)?;
-        let is_right = checksum(&[&pseudo_header(TCP, addresses, tcp.len()), tcp]) == 0
-            && (v6 || checksum(&[&packet[..head]]) == 0);
-        let (offset, flags) = (usize::from(tcp.get(12)? >> 4) * 4, *tcp.get(13)?);
-        let address = |at: usize| match v6 {
-            false => addresses[4 * at..].first_chunk::<4>().map(|octets| IpAddr::from(*octets)),
-            true => addresses[16 * at..].first_chunk::<16>().map(|octets| IpAddr::from(*octets)),
+        if !v6 && checksum(&[head]) != 0 {
+            return Err("the IPv4 header's checksum is wrong");
+        }
+        let tcp = packet.get(head.len()..end).ok_or("the packet is longer than its frame")?;
+        if !v6 && half(head, 6) & 0x3fff != 0 {
+            return Err("a fragment");
+        }
+        if protocol != TCP {
+            return Ok(None);
+        }
+        if checksum(&[&pseudo_header(TCP, addresses, tcp.len()), tcp]) != 0 {
+            return Err("the TCP checksum is wrong");
+        }
+        let offset = usize::from(tcp.get(12).ok_or("a short TCP header")? >> 4) * 4;
+        let options = tcp.get(20..offset).ok_or("an invalid data offset")?.to_vec();
+        let ips = match addresses.as_chunks::<4>().0 {
+            [from, to] => [IpAddr::from(*from), IpAddr::from(*to)],
+            _ => [0, 16].map(|at| IpAddr::from(*addresses[at..].first_chunk::<16>().unwrap_or(&[0; 16]))),
         };
-        let macs = [*link[6..].first_chunk()?, *link.first_chunk()?];
+        let mac = |at: usize| *link[at..].first_chunk().unwrap_or(&[0; 6]);
         let segment = Segment {
-            src_port: half(tcp, 0)?,
-            dst_port: half(tcp, 2)?,
-            seq: word(tcp, 4)?,
-            ack: word(tcp, 8)?,
-            flags,
-            window: half(tcp, 14)?,
-            urgent: half(tcp, 18)?,
-            options: tcp.get(20..offset)?.to_vec(),
-            payload: tcp.get(offset..)?.to_vec(),
+            src_port: half(tcp, 0),
+            dst_port: half(tcp, 2),
+            seq: word(tcp, 4),
+            ack: word(tcp, 8),
+            flags: tcp[13],
+            window: half(tcp, 14),
+            urgent: half(tcp, 18),
+            options,
+            payload: tcp[offset..].to_vec(),
             ..Segment::default()
         };
-        is_right.then_some((Route { macs, ips: [address(0)?, address(1)?] }, segment))
+        Ok(Some((Route { macs: [mac(6), mac(0)], ips }, segment)))
     }
 
     /// Returns whether all of these control bits are set.

@@ -56,6 +56,34 @@ struct TaggedMessage {
     next_to: u64,
 }
 
+/// An untagged segment (RFC 5041 s4.3).
+#[derive(Debug)]
+struct Untagged<'a> {
+    last: bool,
+    /// What the layer above uses: the tag that a Send invalidates.
+    ulp: u32,
+    msn: u32,
+    mo: u32,
+    payload: &'a [u8],
+}
+
+impl Untagged<'_> {
+    /// Checks that it is the whole message after `msn`, of this many bytes.
+    fn expect_single(&self, name: &str, msn: &mut u32, bytes: usize) -> Result<(), String> {
+        let next = msn.wrapping_add(1);
+        if !self.last || self.mo != 0 || self.msn != next || self.payload.len() != bytes {
+            return Err(format!(
+                "{name} {} at {} of {} bytes after {msn}",
+                self.msn,
+                self.mo,
+                self.payload.len()
+            ));
+        }
+        *msn = next;
+        Ok(())
+    }
+}
+
 /// A Read Request (RFC 5040 s4.4), or an atomic request, which uses the same queue (RFC 7306 s5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Request {
@@ -113,7 +141,8 @@ impl RdmapSender {
         if tagged {
             self.tagged(opcode, last, header, payload)
         } else {
-            self.untagged(opcode, last, header, payload)
+            let [ulp, queue, msn, mo] = [2, 6, 10, 14].map(|at| word(header, at));
+            self.untagged(opcode, queue, &Untagged { last, ulp, msn, mo, payload })
         }
     }
 
@@ -147,19 +176,17 @@ impl RdmapSender {
     fn untagged(
         &mut self,
         opcode: u8,
-        last: bool,
-        header: &[u8],
-        payload: &[u8],
+        queue: u32,
+        segment: &Untagged<'_>,
     ) -> Result<Option<ReplyClaim>, String> {
-        let (ulp, queue) = (word(header, 2), word(header, 6));
-        let (msn, mo) = (word(header, 10), word(header, 14));
+        let Untagged { last, ulp, msn, mo, payload } = *segment;
         let writes = self.tagged_under_way.is_some_and(|message| message.opcode == WRITE);
         match (queue, opcode) {
             (2, TERMINATE) => {
                 self.has_terminated = true;
-                let fits = last && msn == 1 && mo == 0 && ulp == 0;
                 let claim = ReplyClaim::Terminate(payload.to_vec());
-                if fits { Ok(Some(claim)) } else { Err(format!("a Terminate with the header {header:02x?}")) }
+                let fits = last && msn == 1 && mo == 0 && ulp == 0;
+                if fits { Ok(Some(claim)) } else { Err(format!("a Terminate as {segment:02x?}")) }
             }
             (0 | 1, _) if writes => Err(format!("an untagged segment of queue {queue} within a Write")),
             (0, opcode) if SENDS.contains(&opcode) => {
@@ -178,68 +205,34 @@ impl RdmapSender {
                 self.send_under_way = (!last).then_some(mo.wrapping_add(payload.len() as u32));
                 Ok(None)
             }
-            (1, READ_REQUEST) => self.request(last, (msn, mo), payload, REQUEST_BYTES),
-            (1, ATOMIC_REQUEST) => self.request(last, (msn, mo), payload, ATOMIC_REQUEST_BYTES),
-            (0, opcode) if IMMEDIATES.contains(&opcode) => self.immediate(last, (msn, mo), payload, ulp),
-            (3, ATOMIC_RESPONSE) => self.atomic_response(last, (msn, mo), payload),
+            // Both kinds of requests use the same numbers.
+            (1, READ_REQUEST | ATOMIC_REQUEST) if self.send_under_way.is_some() => {
+                Err("a request within a Send".into())
+            }
+            (1, READ_REQUEST) => {
+                segment.expect_single("request", &mut self.reads, REQUEST_BYTES)?;
+                self.requests.push(Request::read(payload));
+                Ok(None)
+            }
+            (1, ATOMIC_REQUEST) => {
+                segment.expect_single("request", &mut self.reads, ATOMIC_REQUEST_BYTES)?;
+                self.requests.push(Request { identifier: Some(word(payload, 4)), ..Request::default() });
+                Ok(None)
+            }
+            // Immediate Data is numbered with Sends.
+            (0, opcode) if IMMEDIATES.contains(&opcode) => {
+                if self.send_under_way.is_some() || ulp != 0 {
+                    return Err(format!("immediate {msn} with the tag {ulp:#010x}, or within a Send"));
+                }
+                segment.expect_single("immediate", &mut self.sends, IMMEDIATE_BYTES)?;
+                Ok(None)
+            }
+            (3, ATOMIC_RESPONSE) => {
+                segment.expect_single("Atomic Response", &mut self.atomics, ATOMIC_RESPONSE_BYTES)?;
+                Ok(Some(ReplyClaim::Atomic(word(payload, 0))))
+            }
             _ => Err(format!("operation {opcode} on queue {queue}")),
         }
-    }
-
-    /// A Read Request or an atomic request: both use the same numbers.
-    fn request(
-        &mut self,
-        last: bool,
-        (msn, mo): (u32, u32),
-        payload: &[u8],
-        bytes: usize,
-    ) -> Result<Option<ReplyClaim>, String> {
-        if self.send_under_way.is_some() {
-            return Err("a request within a Send".into());
-        }
-        if !last || mo != 0 || msn != self.reads.wrapping_add(1) || payload.len() != bytes {
-            return Err(format!("request {msn} at {mo} of {} bytes after {}", payload.len(), self.reads));
-        }
-        self.reads = msn;
-        self.requests.push(if bytes == REQUEST_BYTES {
-            Request::read(payload)
-        } else {
-            Request { identifier: Some(word(payload, 4)), ..Request::default() }
-        });
-        Ok(None)
-    }
-
-    /// Immediate Data is numbered with Sends and has one segment.
-    fn immediate(
-        &mut self,
-        last: bool,
-        (msn, mo): (u32, u32),
-        payload: &[u8],
-        ulp: u32,
-    ) -> Result<Option<ReplyClaim>, String> {
-        let next = self.send_under_way.is_none() && msn == self.sends.wrapping_add(1);
-        if !last || mo != 0 || !next || payload.len() != IMMEDIATE_BYTES || ulp != 0 {
-            return Err(format!("immediate {msn} at {mo} of {} bytes after {}", payload.len(), self.sends));
-        }
-        self.sends = msn;
-        Ok(None)
-    }
-
-    fn atomic_response(
-        &mut self,
-        last: bool,
-        (msn, mo): (u32, u32),
-        payload: &[u8],
-    ) -> Result<Option<ReplyClaim>, String> {
-        if !last || mo != 0 || msn != self.atomics.wrapping_add(1) || payload.len() != ATOMIC_RESPONSE_BYTES {
-            return Err(format!(
-                "Atomic Response {msn} at {mo} of {} bytes after {}",
-                payload.len(),
-                self.atomics
-            ));
-        }
-        self.atomics = msn;
-        Ok(Some(ReplyClaim::Atomic(word(payload, 0))))
     }
 
     /// Checks the peer's Atomic Response (RFC 7306 s5.2.2): it must match the oldest unanswered request, Reads

@@ -6,7 +6,6 @@
 //! cut. Messages are numbered and segmented as RDMAP requires, and every response matches a request. A Terminate shows
 //! the error, is sent once, and is the last message.
 
-mod frame;
 pub(crate) mod message;
 pub(crate) mod stream;
 mod terminate;
@@ -16,7 +15,7 @@ mod tests;
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
-pub use frame::{Segment, read};
+use ironwarp_testkit::{ACK, RST, SYN, Segment};
 use message::ReplyClaim;
 use stream::StreamChecker;
 
@@ -54,25 +53,29 @@ impl FrameChecker {
 
     /// Checks a frame that a host sends. Returns an error that describes the fault.
     pub fn on_frame(&mut self, frame: &[u8]) -> Result<(), String> {
-        let Some(segment) = read(frame)? else { return Ok(()) };
-        let named = |fault: String| format!("{} to {}: {fault}", segment.from, segment.to);
-        self.on_segment(&segment).map_err(named)
+        let Some((route, segment)) = Segment::parse(frame)? else { return Ok(()) };
+        let [from, to] = route.ips;
+        let ends = (SocketAddr::new(from, segment.src_port), SocketAddr::new(to, segment.dst_port));
+        let named = |fault: String| format!("{} to {}: {fault}", ends.0, ends.1);
+        self.on_segment(ends, &segment).map_err(named)
     }
 
-    fn on_segment(&mut self, segment: &Segment<'_>) -> Result<(), String> {
-        let (ours, theirs) = ((segment.from, segment.to), (segment.to, segment.from));
-        if segment.rst {
+    fn on_segment(&mut self, ours: Direction, segment: &Segment) -> Result<(), String> {
+        let theirs = (ours.1, ours.0);
+        let scale = scale_of(&segment.options)?;
+        if segment.has(RST) {
             return Ok(());
         }
-        if segment.syn {
-            self.scales.insert(ours, segment.scale.unwrap_or(0));
+        let is_syn = segment.has(SYN);
+        if is_syn {
+            self.scales.insert(ours, scale.unwrap_or(0));
         }
-        if segment.syn && !self.streams.get(&ours).is_some_and(|stream| stream.is_started_by(segment)) {
+        if is_syn && !self.streams.get(&ours).is_some_and(|stream| stream.is_started_by(segment)) {
             let mut stream = StreamChecker::new(segment);
             stream.may_be_unaligned = self.mtu_may_shrink;
             stream.checks_messages = self.checks_messages;
             self.streams.insert(ours, stream);
-            if segment.ack.is_none() {
+            if !segment.has(ACK) {
                 // A new connection with ports that were used before.
                 self.streams.remove(&theirs);
             }
@@ -80,15 +83,15 @@ impl FrameChecker {
         if let Some(stream) = self.streams.get_mut(&theirs) {
             // The window of a SYN is never scaled (RFC 7323 s2.2), nor is any where one side does not offer it.
             let both = self.scales.get(&ours).zip(self.scales.get(&theirs)).map_or(0, |(scale, _)| *scale);
-            stream.on_peer_segment(segment, if segment.syn { 0 } else { both }, self.unit_bytes)?;
+            stream.on_peer_segment(segment, if is_syn { 0 } else { both }, self.unit_bytes)?;
         }
         let peer_startup_request = self.streams.get(&theirs).and_then(|stream| stream.startup_request);
         let Some(stream) = self.streams.get_mut(&ours) else { return Ok(()) };
         stream.peer_startup_request = peer_startup_request;
         let outcome = stream.on_own_segment(segment);
-        if outcome.is_err() && self.startup_may_change && stream.has_framing() {
+        if outcome.is_err() && self.startup_may_change && stream.framed {
             // The start-up request that this sender received may not be the one that the peer sent.
-            stream.disable_framing();
+            stream.framed = false;
             return Ok(());
         }
         let reply_claims = core::mem::take(&mut stream.reply_claims);
@@ -107,6 +110,21 @@ impl FrameChecker {
             }
             ReplyClaim::Atomic(identifier) => peer.rdmap_sender.check_atomic_response(identifier),
             ReplyClaim::Terminate(ref payload) => terminate::check(payload, &peer.rdmap_sender),
+        }
+    }
+}
+
+/// The window scale among the options of a segment (RFC 7323 s2.2).
+fn scale_of(mut options: &[u8]) -> Result<Option<u8>, String> {
+    loop {
+        match options {
+            [] | [0, ..] => return Ok(None),
+            [1, rest @ ..] => options = rest,
+            [3, 3, scale, ..] => return Ok(Some(*scale)),
+            [_, len, ..] if (2..=options.len()).contains(&usize::from(*len)) => {
+                options = &options[usize::from(*len)..]
+            }
+            _ => return Err(format!("invalid TCP options: {options:?}")),
         }
     }
 }

@@ -4,10 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::frame::Segment;
+use ironwarp_testkit::{ACK, FIN, RST, SYN, Segment, mpa};
+
 use super::message::{RdmapSender, ReplyClaim};
 
 /// One direction.
+#[derive(Default)]
 pub struct StreamChecker {
     /// The sequence number of the first byte.
     first: u32,
@@ -36,7 +38,7 @@ pub struct StreamChecker {
     /// Where the first FPDU begins, or the marker before it.
     full_operation: u64,
     /// Whether FPDUs are checked.
-    framed: bool,
+    pub framed: bool,
     /// The right edge of the window that the peer has advertised, as an offset in `bytes`.
     right_edge: Option<u64>,
     /// Whether messages are checked.
@@ -67,38 +69,25 @@ const STARTUP_BYTES: usize = 20;
 
 impl StreamChecker {
     /// The state of a direction after its SYN.
-    pub fn new(syn: &Segment<'_>) -> Self {
+    pub fn new(syn: &Segment) -> Self {
         StreamChecker {
             first: syn.seq.wrapping_add(1),
-            bytes: Vec::new(),
-            out_of_order: BTreeMap::new(),
-            parsed: 0,
             boundaries: BTreeSet::from([0]),
-            unchecked_segments: Vec::new(),
-            may_be_unaligned: false,
-            unaligned_below: 0,
-            sent: BTreeMap::new(),
-            has_ended: false,
-            startup_request: None,
-            peer_startup_request: None,
-            full_operation: 0,
             framed: true,
-            right_edge: None,
             checks_messages: true,
-            rdmap_sender: RdmapSender::default(),
-            reply_claims: Vec::new(),
+            ..StreamChecker::default()
         }
     }
 
     /// Returns whether this SYN began this direction.
-    pub fn is_started_by(&self, syn: &Segment<'_>) -> bool {
+    pub fn is_started_by(&self, syn: &Segment) -> bool {
         self.first == syn.seq.wrapping_add(1)
     }
 
     /// Checks a segment of this direction.
-    pub fn on_own_segment(&mut self, segment: &Segment<'_>) -> Result<(), String> {
-        self.has_ended |= segment.fin;
-        if segment.payload.is_empty() || segment.syn {
+    pub fn on_own_segment(&mut self, segment: &Segment) -> Result<(), String> {
+        self.has_ended |= segment.has(FIN);
+        if segment.payload.is_empty() || segment.has(SYN) {
             return Ok(());
         }
         let at = self.offset_of(segment.seq);
@@ -108,7 +97,7 @@ impl StreamChecker {
             return Err(format!("bytes up to {end}, but the peer's window ends at {:?}", self.right_edge));
         }
         self.count_retransmits(at);
-        self.store_bytes(at, segment.payload)?;
+        self.store_bytes(at, &segment.payload)?;
         if !self.framed {
             return Ok(());
         }
@@ -128,17 +117,14 @@ impl StreamChecker {
 
     /// Handles a segment of the peer, which acknowledges this direction and advertises its window. `scale` is the
     /// window scale, `unit_bytes` exceeds every unit.
-    pub fn on_peer_segment(
-        &mut self,
-        segment: &Segment<'_>,
-        scale: u8,
-        unit_bytes: u64,
-    ) -> Result<(), String> {
-        let Some(ack) = segment.ack.filter(|_| !segment.rst) else { return Ok(()) };
+    pub fn on_peer_segment(&mut self, segment: &Segment, scale: u8, unit_bytes: u64) -> Result<(), String> {
+        if !segment.has(ACK) || segment.has(RST) {
+            return Ok(());
+        }
         let window = u64::from(segment.window) << scale;
-        let right_edge = self.offset_of(ack) + window;
+        let right_edge = self.offset_of(segment.ack) + window;
         // A retransmitted SYN has an unscaled window and an old acknowledgement, so it does not count.
-        if segment.syn && self.right_edge.is_some() {
+        if segment.has(SYN) && self.right_edge.is_some() {
             return Ok(());
         }
         // After the FIN, the window no longer matters.
@@ -151,16 +137,6 @@ impl StreamChecker {
         self.right_edge = Some(right_edge);
         self.may_be_unaligned |= window < unit_bytes;
         Ok(())
-    }
-
-    /// Returns whether FPDUs are checked.
-    pub fn has_framing(&self) -> bool {
-        self.framed
-    }
-
-    /// Stops checking FPDUs.
-    pub fn disable_framing(&mut self) {
-        self.framed = false;
     }
 
     /// RFC 4821 s7.7: a sender that retransmits a segment repeatedly without an acknowledgement may try smaller ones.
@@ -299,40 +275,6 @@ pub(crate) fn ulpdu(fpdu: &[u8], marker_offset: Option<u64>) -> Vec<u8> {
 
 fn check_crc(fpdu: &[u8]) -> Result<(), String> {
     let Some((covered, crc)) = fpdu.split_last_chunk::<4>() else { return Err("too short".into()) };
-    let found = u32::from_be_bytes(*crc);
-    // The CRC's bytes go out as those of iSCSI do: the least significant bits first (RFC 5044 s4.4).
-    let right = crc32c(covered).swap_bytes();
+    let [found, right] = [*crc, mpa::crc(covered)].map(u32::from_be_bytes);
     if found == right { Ok(()) } else { Err(format!("the CRC is {found:#010x} and not {right:#010x}")) }
-}
-
-/// CRC32c from its polynomial, bit by bit for each byte (RFC 3385 s4).
-pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc: u32, byte| TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
-}
-
-const TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let (mut crc, mut bit) = (byte as u32, 0);
-        while bit < 8 {
-            crc = if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
-};
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_crc_is_castagnolis() {
-        // RFC 3720 B.4: 32 bytes of zeros.
-        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
-        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
-    }
 }
