@@ -69,35 +69,7 @@ pub enum Command {
         write: Option<PathBuf>,
     },
     /// Prints the goodput of TCP on one link, for our engine and stock smoltcp, in virtual time: the same at each run
-    Goodput(Link),
-}
-
-/// One link and the hosts at its ends.
-#[derive(clap::Args, Clone, Copy, Debug)]
-pub struct Link {
-    /// The round-trip time of the empty link, in microseconds
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub rtt_us: u64,
-    /// Its rate
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=400))]
-    pub gbit_s: u64,
-    /// Buffers and windows at both ends, in KiB; `tcp.rcv_window_bytes` is 1024 KiB unless configured
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(4..=65_536))]
-    pub window_kib: u32,
-    /// The largest IP packet, in bytes
-    #[arg(long, value_name = "N", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..=9600))]
-    pub mtu: u16,
-    /// Frames lost in a million, in both directions
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=200_000))]
-    pub loss_ppm: u32,
-}
-
-impl Link {
-    /// The point of the grid of `curves` that it is.
-    pub fn point(self) -> Point {
-        let Link { rtt_us, gbit_s, window_kib, mtu, loss_ppm } = self;
-        Point { loss_ppm, rtt_us, gbit_s, window_bytes: window_kib << 10, mtu_bytes: mtu }
-    }
+    Goodput(Point),
 }
 
 const EXAMPLES: &str = "\

@@ -1,6 +1,6 @@
-//! An enum that is a table: each variant has its row beside it, and all of them can be listed.
+//! An enum that is a list or a table: all variants can be listed, and each may have a row beside it.
 
-/// Declares the enum, its list `ALL`, and the function that returns a variant's row.
+/// Declares the enum, its list `ALL`, and the function that returns a variant's row, if it has one.
 macro_rules! kinds {
     (
         $(#[$meta:meta])* $vis:vis enum $name:ident {
@@ -27,6 +27,18 @@ macro_rules! kinds {
                     $($name::$other(_) => $other_value)?
                 }
             }
+        }
+    };
+    ($(#[$meta:meta])* $vis:vis enum $name:ident { $($(#[$kind_meta:meta])* $kind:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        $vis enum $name {
+            $($(#[$kind_meta])* $kind,)*
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &[$name] = &[$($name::$kind),*];
         }
     };
 }

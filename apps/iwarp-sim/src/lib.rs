@@ -1,7 +1,7 @@
 //! Simulates whole nodes on faulty links in virtual time.
 //!
-//! A seed defines a [`plan::Plan`]: hosts, cables, sessions and faults. A [`world::World`] runs it. Each host is the
-//! whole stack from verbs to frames under an [`app`] that posts, reaps and disconnects at random and checks every
+//! A seed defines a [`plan::Plan`]: hosts, cables, sessions and faults. A `World` runs it. Each host is the
+//! whole stack from verbs to frames under an application that posts, reaps and disconnects at random and checks every
 //! byte. The same seed gives the same run to the last byte; [`trial`] runs each seed twice to verify that, with TCP's
 //! fast path on and off.
 //!
@@ -11,7 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adversary;
-pub mod app;
+mod app;
 mod atomics;
 pub mod campaign;
 mod hostile;
@@ -21,5 +21,10 @@ pub mod regressions;
 mod storage;
 pub mod tcp;
 pub mod trial;
-pub mod wire;
-pub mod world;
+mod wire;
+mod world;
+
+/// The text of an error.
+pub(crate) fn text(error: impl core::fmt::Display) -> String {
+    error.to_string()
+}

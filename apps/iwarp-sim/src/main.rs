@@ -16,8 +16,7 @@ use ironwarp_cli::{bad_arguments, fail, parse_args};
 use iwarp_sim::campaign::{self, Summary};
 use iwarp_sim::plan::{Plan, Scenario};
 use iwarp_sim::tcp::curves::{Point, STACKS};
-use iwarp_sim::trial::{Failure, FastPath, Trial};
-use iwarp_sim::world::Outcome;
+use iwarp_sim::trial::{Failure, FastPath, Outcome, Trial};
 
 use cli::{Args, Command};
 
@@ -30,7 +29,7 @@ fn main() -> ExitCode {
     };
     match &args.command {
         Some(Command::Curves { write }) => return curves(write.as_deref()),
-        Some(Command::Goodput(link)) => return goodput(link.point()),
+        Some(Command::Goodput(point)) => return goodput(*point),
         None => {}
     }
     if args.list {

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use ironwarp_port::instrument::{Capture, CaptureLimits};
 
 use crate::plan::{Plan, Scenario};
-use crate::world::{Outcome, World};
+pub use crate::world::Outcome;
+use crate::world::World;
 
 /// A seed of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -106,20 +106,20 @@ impl Port for BenchPort {
 
 /// A reference to a buffer. Dropping the last one returns the buffer.
 #[derive(Clone)]
-struct Handle {
+pub struct BenchSealed {
     /// `Some` until the handle is dropped.
     buffer: Option<Rc<Buffer>>,
     len: usize,
     pool: Pool,
 }
 
-impl Handle {
+impl Sealed for BenchSealed {
     fn bytes(&self) -> &[u8] {
         self.buffer.as_ref().and_then(|buffer| buffer.get(..self.len)).unwrap_or_default()
     }
 }
 
-impl Drop for Handle {
+impl Drop for BenchSealed {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take().filter(|buffer| Rc::strong_count(buffer) == 1) {
             self.pool.borrow_mut().push(buffer);
@@ -128,14 +128,14 @@ impl Drop for Handle {
 }
 
 pub struct BenchFrame {
-    handle: Handle,
+    handle: BenchSealed,
     rx: RxMeta,
 }
 
 impl BenchFrame {
     fn take(pool: &Pool) -> Option<Self> {
         let buffer = pool.borrow_mut().pop()?;
-        let handle = Handle { buffer: Some(buffer), len: 0, pool: pool.clone() };
+        let handle = BenchSealed { buffer: Some(buffer), len: 0, pool: pool.clone() };
         Some(BenchFrame { handle, rx: RxMeta::default() })
     }
 }
@@ -170,15 +170,6 @@ impl Frame for BenchFrame {
     }
 
     fn seal(self, _tx: TxMeta) -> BenchSealed {
-        BenchSealed(self.handle)
-    }
-}
-
-#[derive(Clone)]
-pub struct BenchSealed(Handle);
-
-impl Sealed for BenchSealed {
-    fn bytes(&self) -> &[u8] {
-        self.0.bytes()
+        self.handle
     }
 }

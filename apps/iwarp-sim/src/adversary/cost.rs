@@ -5,9 +5,8 @@
 //! what it holds, and the connections react. Only [`Run::work`] is the cost of the packets; an
 //! example program counts its instructions with callgrind.
 
-use super::acceptor::PORT;
-use super::victim::{VICTIM, Victim};
-use super::{Adversary, Needs, Peer, packets};
+use super::host::{VICTIM, Victim};
+use super::{Adversary, Needs, PORT, Peer, packets};
 use ironwarp::Nanos;
 use ironwarp_testkit::{ConnState, Frames, Route, Segment};
 
@@ -65,7 +64,7 @@ impl Run {
             run.connect()?;
         }
         if let Adversary::Habit(habit) = kind {
-            let place = run.victim.place();
+            let place = run.victim.host.app.place();
             run.conns.iter_mut().for_each(|peer| peer.adopt(habit, place, &mut run.replies));
         }
         Ok(run)
@@ -124,7 +123,7 @@ impl Run {
     /// Packets that need a connection each, whose last packet they are.
     fn fresh_conns(&mut self, out: &mut Frames) -> Result<(), String> {
         self.conns.clear();
-        let place = self.victim.place();
+        let place = self.victim.host.app.place();
         for _ in 0..CONNS_BATCH {
             if self.kind == Adversary::Startups {
                 let peer = self.open()?;
@@ -141,7 +140,7 @@ impl Run {
 
     /// Packets of no connection, or of one that stays.
     fn loose(&mut self, out: &mut Frames) {
-        let place = self.victim.place();
+        let place = self.victim.host.app.place();
         // One FPDU byte by byte is more than enough packets for a step.
         let batch = if self.kind == Adversary::OneByteSegments { 1 } else { BATCH };
         for _ in 0..batch {
@@ -163,7 +162,10 @@ impl Run {
 
     /// Counts what the victim sent and holds. Its peers and its application react, and time passes.
     pub fn account(&mut self) -> Result<(), String> {
-        self.measure();
+        let held = self.victim.host.held();
+        self.cost.rx_frames = self.cost.rx_frames.max(held.rx_frames);
+        self.cost.tx_units = self.cost.tx_units.max(held.tx_units);
+        self.cost.connections = self.cost.connections.max(held.connections);
         let sent = self.victim.collect();
         self.cost.sent += sent.len() as u64;
         for arrived in sent.iter().filter_map(|frame| Segment::read(frame)) {
@@ -179,13 +181,6 @@ impl Run {
         self.victim.settle();
         self.victim.advance(STEP);
         self.victim.check()
-    }
-
-    fn measure(&mut self) {
-        let held = self.victim.held();
-        self.cost.rx_frames = self.cost.rx_frames.max(held.rx_frames);
-        self.cost.tx_units = self.cost.tx_units.max(held.tx_units);
-        self.cost.connections = self.cost.connections.max(held.connections);
     }
 
     /// Runs `steps` steps. Returns their cost.
@@ -205,11 +200,11 @@ impl Run {
 
     /// Receives that the victim has completed.
     pub fn received(&self) -> u64 {
-        self.victim.received()
+        self.victim.host.app.received
     }
 
     /// A counter of the victim; `None` if there is none of this name.
     pub fn counter(&self, name: &str) -> Option<u64> {
-        self.victim.counter(name)
+        self.victim.host.counter(name)
     }
 }

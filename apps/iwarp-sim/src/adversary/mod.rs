@@ -5,20 +5,20 @@
 //! sends them to a whole node and counts. [`Beside`] has an honest client, a server and a hostile
 //! host, [`Visitors`], on a switch. `docs/security.md` has the table.
 
-mod acceptor;
 mod beside;
 mod bounds;
 mod cost;
 mod habit;
+mod honest;
+mod host;
 mod packets;
 mod peer;
 mod raw_wire;
-mod victim;
 
-pub use acceptor::PORT;
 pub use beside::{Beside, Kept, Schedule, Visitors, star};
 pub use bounds::{Adversary, Bounds, Needs};
 pub use cost::{Cost, Run};
 pub use habit::Habit;
+pub use honest::PORT;
 pub use peer::{Peer, Place};
 pub(crate) use raw_wire::RawWire;

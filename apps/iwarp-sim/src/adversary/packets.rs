@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use ironwarp_testkit::{ACK, ICMP, ICMP6, Route, SYN, Segment};
 
 use super::Adversary;
-use super::acceptor::PORT;
+use super::honest::PORT;
 
 /// Packet `number` of a kind that needs no stream; `None` for the other kinds. `ports` are those of
 /// the adversary's connection, if it has one.

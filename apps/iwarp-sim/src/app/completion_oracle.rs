@@ -6,35 +6,18 @@ use crate::atomics::Words;
 use crate::plan::{BadRequest, Placement};
 
 use super::memory::{Piece, ShadowedRegion};
-use super::oracle::{Message, Posted, Receive, Session, Side, SideMemory, Stage, UnverifiedWrite};
-
-/// What one completion covered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct CheckedCompletion {
-    /// Requests that succeeded, including unsignaled ones.
-    pub succeeded: u64,
-    /// Requests that were flushed.
-    pub flushed: u64,
-    /// Memory windows and fast regions that were bound.
-    pub bound: u64,
-    /// Messages that arrived in a shared receive.
-    pub shared: u64,
-    /// Bytes that were compared.
-    pub bytes: u64,
-    /// Operations on words that completed.
-    pub atomics: u64,
-    /// Messages of a session on words.
-    pub messages: u64,
-}
+use super::oracle::{Session, Totals};
+use super::side::{Message, Posted, Receive, Side, SideMemory, Stage, UnverifiedWrite};
 
 impl Session {
-    /// Checks a completion of one side.
+    /// Checks a completion of one side. Returns what it covered: requests, unsignaled ones included,
+    /// bytes that were compared, messages.
     pub fn check_completion(
         &mut self,
         side: usize,
         completion: &Completion,
         words: Option<&mut Words>,
-    ) -> Result<CheckedCompletion, String> {
+    ) -> Result<Totals, String> {
         match completion.opcode {
             CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate => {
                 self.check_receive_completion(side, completion)
@@ -48,8 +31,8 @@ impl Session {
         side: usize,
         completion: &Completion,
         mut words: Option<&mut Words>,
-    ) -> Result<CheckedCompletion, String> {
-        let mut checked = CheckedCompletion::default();
+    ) -> Result<Totals, String> {
+        let mut checked = Totals::default();
         loop {
             let Some(posted) = self.sides[side].sends.pop_front() else {
                 return Err(format!("a completion without a posted request: {completion:?}"));
@@ -76,8 +59,8 @@ impl Session {
         &mut self,
         side: usize,
         mut words: Option<&mut Words>,
-    ) -> Result<CheckedCompletion, String> {
-        let mut checked = CheckedCompletion::default();
+    ) -> Result<Totals, String> {
+        let mut checked = Totals::default();
         while let Some(posted) = self.sides[side].sends.pop_front() {
             if posted.signaled {
                 return Err(format!("request {} never completed", posted.wr_id));
@@ -92,7 +75,7 @@ impl Session {
         side: usize,
         posted: Posted,
         completion: &Completion,
-        checked: &mut CheckedCompletion,
+        checked: &mut Totals,
         words: Option<&mut Words>,
     ) -> Result<(), String> {
         if posted.opcode != completion.opcode {
@@ -125,7 +108,7 @@ impl Session {
         posted: Posted,
         bad_request: BadRequest,
         completion: &Completion,
-        checked: &mut CheckedCompletion,
+        checked: &mut Totals,
     ) -> Result<(), String> {
         let is_answered = posted.opcode == CompletionOpcode::Read || posted.reads_words();
         let may_succeed = !bad_request.is_local() && !is_answered;
@@ -151,7 +134,7 @@ impl Session {
         &mut self,
         side: usize,
         posted: Posted,
-        checked: &mut CheckedCompletion,
+        checked: &mut Totals,
         words: Option<&mut Words>,
     ) -> Result<(), String> {
         if posted.publishes_words {
@@ -163,8 +146,7 @@ impl Session {
             || self.posted_bad_request.is_some()
             || self.attack_outcome.is_some();
         let several_cores = self.plan.cores[1 - side] > 1;
-        let Session { sides: [initiator, responder], words: of_session, .. } = self;
-        let (ours, theirs) = if side == 0 { (initiator, responder) } else { (responder, initiator) };
+        let (_, of_session, [ours, theirs]) = self.split(side);
         let is_inconclusive = is_inconclusive || (several_cores && ours.may_stall_peer(&posted));
         if ours.send_failed {
             return Err(format!("request {} succeeded after one that failed", posted.wr_id));
@@ -247,12 +229,8 @@ impl Session {
         }
     }
 
-    fn check_receive_completion(
-        &mut self,
-        side: usize,
-        completion: &Completion,
-    ) -> Result<CheckedCompletion, String> {
-        let mut checked = CheckedCompletion::default();
+    fn check_receive_completion(&mut self, side: usize, completion: &Completion) -> Result<Totals, String> {
+        let mut checked = Totals::default();
         let provoked = self.expected_error_status(side);
         let is_on_words = self.plan.words.is_some();
         let (ours, theirs) = self.pair(side);

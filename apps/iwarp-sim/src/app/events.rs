@@ -4,8 +4,7 @@ use ironwarp::{ConnectFailure, DisconnectReason, Event, PrivateData, QueuePair, 
 use ironwarp_types::Nanos;
 
 use super::lifecycle::{ACCEPT_DATA, ATTEMPTS_MAX, REJECT_DATA};
-use super::oracle::AttackOutcome;
-use super::{App, Oracle, Session, Side, Stage};
+use super::{App, AttackOutcome, NO_SESSION, Oracle, Session, Side, Stage};
 use crate::plan::Ending;
 
 impl App {
@@ -14,12 +13,18 @@ impl App {
         let mut oracle = oracle.borrow_mut();
         if let Event::ConnectRequest { request, private_data, .. } = event {
             self.on_request(now, &mut oracle, &request, &private_data);
-            return self.requests.begin(request);
+            return self.requests.push(request);
         }
         if let Event::RequestEnded { request } = &event {
             oracle.hash_event(now, 0, 1, &[0xfc]);
-            let outcome = self.requests.end(request);
-            return outcome.unwrap_or_else(|fault| oracle.report_failure(usize::MAX, 1, &fault));
+            match self.requests.iter().position(|open| open == request) {
+                Some(index) => drop(self.requests.swap_remove(index)),
+                None => {
+                    let fault = format_args!("the end of a request that is not open: {request:?}");
+                    oracle.report_failure(NO_SESSION, 1, fault);
+                }
+            }
+            return;
         }
         if let (Event::ListenFailed { .. }, true) = (&event, self.has_restarted) {
             // The listener of the previous context still exists.
@@ -27,19 +32,15 @@ impl App {
             return;
         }
         if let (Event::SrqLimitReached { .. }, Some(app_srq)) = (&event, &self.app_srq) {
-            let outcome = app_srq.borrow_mut().on_limit_event();
             oracle.hash_event(now, 0, 0, &[0xfd]);
-            return outcome.unwrap_or_else(|fault| oracle.report_failure(usize::MAX, 0, &fault));
+            return oracle.record(NO_SESSION, 0, app_srq.borrow_mut().on_limit_event());
         }
         let Some((qp, what)) = of_queue_pair(&event) else {
-            return oracle.report_failure(usize::MAX, 0, &format!("unexpected event: {event:?}"));
+            return oracle.report_failure(NO_SESSION, 0, format_args!("unexpected event: {event:?}"));
         };
         let Some(&(number, side)) = self.by_qp.get(&qp.num().0) else {
-            return oracle.report_failure(
-                usize::MAX,
-                0,
-                &format!("an event for an unknown queue pair: {event:?}"),
-            );
+            let fault = format_args!("an event for an unknown queue pair: {event:?}");
+            return oracle.report_failure(NO_SESSION, 0, fault);
         };
         oracle.hash_event(now, number, side, &[0xff, what]);
         let outcome = match event {
@@ -62,9 +63,7 @@ impl App {
             Event::Disconnected { reason, .. } => on_disconnected(now, &mut oracle, number, side, reason),
             _ => Err(format!("unexpected event: {event:?}")),
         };
-        if let Err(fault) = outcome {
-            oracle.report_failure(number, side, &fault);
-        }
+        oracle.record(number, side, outcome);
     }
 }
 

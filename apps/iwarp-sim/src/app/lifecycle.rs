@@ -3,7 +3,7 @@
 use ironwarp::{AcceptParams, ConnectParams, ConnectionRequest, PrivateData, QpAttr, QueuePair, VerbsError};
 use ironwarp_types::Nanos;
 
-use super::{App, Oracle, Session, Side, Stage};
+use super::{App, NO_SESSION, Oracle, Session, Side, Stage};
 use crate::atomics::Words;
 use crate::plan::{BadRequest, Ending, addresses_of};
 
@@ -128,11 +128,8 @@ impl App {
         let named = session_of(private_data).filter(|number| *number < oracle.sessions.len());
         let Some(number) = named else {
             if !oracle.undetected_corruption {
-                oracle.report_failure(
-                    usize::MAX,
-                    1,
-                    &format!("a connection request has the private data {private_data:?}"),
-                );
+                let fault = format_args!("a connection request has the private data {private_data:?}");
+                oracle.report_failure(NO_SESSION, 1, fault);
             }
             let _ = self.ctx.reject(request, REJECT_DATA);
             return;
@@ -151,7 +148,7 @@ impl App {
                 self.ctx.accept_with(request, qp, &params)?;
                 // The tags are bound before the client's first message can arrive.
                 match self.word_server.as_ref().filter(|_| session.plan.words.is_some()) {
-                    Some(server) => server.bind(session, &mut self.ctx, self.pd, &mut self.rng),
+                    Some(server) => session.bind_words(&server.memory, &mut self.ctx, self.pd, &mut self.rng),
                     None => Ok(()),
                 }
             })
@@ -163,13 +160,8 @@ impl App {
             }
             outcome => outcome,
         };
-        if let Err(error) = outcome {
-            oracle.report_failure(
-                number,
-                1,
-                &format!("a connection request could not be accepted or rejected: {error}"),
-            );
-        }
+        let failed = |error| format!("a connection request could not be accepted or rejected: {error}");
+        oracle.record(number, 1, outcome.map_err(failed));
     }
 
     /// Ends the connection as planned, or when the peer has ended and its close was lost.
@@ -276,7 +268,7 @@ impl App {
         }
         match session.complete_unsignaled(side, oracle.words.as_mut()) {
             Ok(checked) => oracle.totals.atomics += checked.atomics,
-            Err(fault) => return oracle.report_failure(number, side, &fault),
+            Err(fault) => return oracle.report_failure(number, side, fault),
         }
         let session = &mut oracle.sessions[number];
         session.sides[side].stage = Stage::Gone;
@@ -348,9 +340,7 @@ pub(crate) fn finish(now: Nanos, oracle: &mut Oracle, number: usize) {
         session.is_over = true;
         oracle.open -= 1;
     }
-    if let Err(fault) = outcome {
-        oracle.report_failure(number, 0, &fault);
-    }
+    oracle.record(number, 0, outcome);
 }
 
 /// The initiator's private data: the session number, twice, because nothing else protects a start-up frame.

@@ -13,29 +13,27 @@ pub(crate) mod memory;
 mod oracle;
 mod post;
 mod queues;
-pub(crate) mod requests;
+mod side;
 mod terminate_oracle;
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 use ironwarp::{
-    Completion, CompletionFlags, CompletionStatus, Context, Event, ProtectionDomain, QpState, Stack,
-    VerbsError,
+    Completion, CompletionFlags, CompletionStatus, ConnectionRequest, Context, Event, ProtectionDomain,
+    QpState, Stack, VerbsError,
 };
 use ironwarp_types::{Nanos, SeededEntropy};
 
 pub(crate) use memory::{Pattern, Piece, Tag};
-pub(crate) use oracle::Posted;
-pub use oracle::{
-    AttackOutcome, Message, Oracle, Session, SharedOracle, Side, Stage, Totals, UnverifiedWrite,
-};
+pub use oracle::{AttackOutcome, NO_SESSION, Oracle, Session, SharedOracle, Totals};
 pub(crate) use post::{Draft, RequestGenerator, RequestKind, ignore_queue_full};
 use queues::{AppCq, AppSrq, REAP_MAX, SharedAppSrq};
-use requests::Requests;
+pub use side::{Message, Posted, Side, Stage, UnverifiedWrite};
 
 use crate::atomics::{WordServer, Words};
 use crate::plan::{BadRequest, CommonConfig, Ending, HostPlan, addresses_of};
+use crate::text;
 
 /// The application on one host.
 pub struct App {
@@ -55,7 +53,9 @@ pub struct App {
     rng: SeededEntropy,
     /// Session and side of each queue pair, by number.
     by_qp: BTreeMap<u32, (usize, usize)>,
-    requests: Requests,
+    /// Connection requests whose end was not reported. An answer does not remove one: it may have
+    /// come too late.
+    requests: Vec<ConnectionRequest>,
     /// The words, on the host that has them.
     word_server: Option<WordServer>,
     listens: bool,
@@ -105,7 +105,7 @@ impl App {
             common: common.clone(),
             rng: SeededEntropy::new(plan.seed),
             by_qp: BTreeMap::new(),
-            requests: Requests::default(),
+            requests: Vec::new(),
             word_server,
             listens: false,
             has_restarted: false,
@@ -155,8 +155,11 @@ impl App {
         }
         self.poll_events(now);
         // A core that stands still has seen neither the limit nor the messages.
-        if core::mem::take(&mut self.core_has_run) {
-            self.check_srq_limit();
+        if core::mem::take(&mut self.core_has_run)
+            && let Some(app_srq) = &self.app_srq
+        {
+            let checked = app_srq.borrow().check_no_missed_limit_event();
+            self.record(checked);
         }
         // A destroyed queue pair is forgotten when all its completions are known.
         if self.has_destroyed() {
@@ -167,7 +170,8 @@ impl App {
         self.check_fences();
         if !self.closed {
             self.drive_sessions(now);
-            self.drive_queues(now);
+            let outcome = self.drive_queues(now);
+            self.record(outcome);
             self.drive_words(now);
         }
         self.poll_delay = if self.work > 0 {
@@ -194,7 +198,7 @@ impl App {
         (self.pd, self.foreign_pd) = (ctx.alloc_pd(), ctx.alloc_pd());
         self.ctx = ctx;
         self.by_qp.clear();
-        self.requests = Requests::default();
+        self.requests.clear();
         (self.listens, self.has_restarted) = (false, true);
         let oracle = self.oracle.clone();
         let mut oracle = oracle.borrow_mut();
@@ -211,10 +215,13 @@ impl App {
         self.check_cq_reservations()?;
         if let Some(app_srq) = self.app_srq.take() {
             let srq = app_srq.borrow().srq();
-            self.ctx.destroy_srq(srq).map_err(|error| error.to_string())?;
+            self.ctx.destroy_srq(srq).map_err(text)?;
             app_srq.borrow_mut().close()?;
         }
-        self.release_all().map_err(|error| error.to_string())
+        for local in self.listeners() {
+            self.ctx.unlisten(local).map_err(text)?;
+        }
+        self.cqs.drain(..).try_for_each(|queue| self.ctx.destroy_cq(queue.cq())).map_err(text)
     }
 }
 
@@ -222,22 +229,12 @@ impl App {
     /// Checks that every completion queue entry that was reserved for a request is free again: no requests are left.
     fn check_cq_reservations(&self) -> Result<(), String> {
         for queue in &self.cqs {
-            let info = self.ctx.query_cq(queue.cq()).map_err(|error| error.to_string())?;
-            if info.reserved_cqes > 0 && self.by_qp.is_empty() {
-                return Err(format!(
-                    "{} reserved entries of a completion queue were not released",
-                    info.reserved_cqes
-                ));
+            let reserved = self.ctx.query_cq(queue.cq()).map_err(text)?.reserved_cqes;
+            if reserved > 0 && self.by_qp.is_empty() {
+                return Err(format!("{reserved} reserved entries of a completion queue were not released"));
             }
         }
         Ok(())
-    }
-
-    fn release_all(&mut self) -> Result<(), VerbsError> {
-        for local in self.listeners() {
-            self.ctx.unlisten(local)?;
-        }
-        self.cqs.drain(..).try_for_each(|queue| self.ctx.destroy_cq(queue.cq()))
     }
 
     /// Where this host listens.
@@ -311,11 +308,7 @@ impl App {
                 completions.len()
             }
             Err(fault) => {
-                self.oracle.borrow_mut().report_failure(
-                    usize::MAX,
-                    0,
-                    &format!("host {}: {fault}", self.host),
-                );
+                self.record(Err(fault));
                 0
             }
         }
@@ -325,36 +318,24 @@ impl App {
         let oracle = &mut *self.oracle.borrow_mut();
         if completion.flags.contains(CompletionFlags::LOCAL_ATOMIC) {
             let what = [completion.opcode as u8, completion.status as u8, completion.wr_id as u8];
-            oracle.hash_event(now, usize::MAX, 1, &what);
+            oracle.hash_event(now, NO_SESSION, 1, &what);
             oracle.totals.atomics += u64::from(completion.status == CompletionStatus::Success);
-            if let (Some(server), Some(words)) = (&mut self.word_server, &mut oracle.words)
-                && let Err(fault) = server.on_local_completion(completion, words)
-            {
-                oracle.report_failure(usize::MAX, 1, &fault);
+            if let (Some(server), Some(words)) = (&mut self.word_server, &mut oracle.words) {
+                let checked = server.on_local_completion(completion, words);
+                oracle.record(NO_SESSION, 1, checked);
             }
             return;
         }
         let Some(&(number, side)) = self.by_qp.get(&completion.qp.0) else {
-            return oracle.report_failure(
-                usize::MAX,
-                0,
-                &format!("a completion of an unknown queue pair: {completion:?}"),
-            );
+            let fault = format_args!("a completion of an unknown queue pair: {completion:?}");
+            return oracle.report_failure(NO_SESSION, 0, fault);
         };
         let failed = completion.status != CompletionStatus::Success;
         let what = [completion.opcode as u8, u8::from(failed), completion.wr_id as u8];
         oracle.hash_event(now, number, side, &what);
         match oracle.sessions[number].check_completion(side, completion, oracle.words.as_mut()) {
-            Ok(checked) => {
-                oracle.totals.succeeded += checked.succeeded;
-                oracle.totals.flushed += checked.flushed;
-                oracle.totals.bound += checked.bound;
-                oracle.totals.shared += checked.shared;
-                oracle.totals.bytes += checked.bytes;
-                oracle.totals.atomics += checked.atomics;
-                oracle.totals.messages += checked.messages;
-            }
-            Err(fault) => oracle.report_failure(number, side, &fault),
+            Ok(checked) => oracle.totals.add(&checked),
+            Err(fault) => oracle.report_failure(number, side, fault),
         }
     }
 
@@ -368,9 +349,8 @@ impl App {
                 if session.plan.hosts[side] != self.host || session.is_over {
                     continue;
                 }
-                if let Err(error) = self.drive_side(now, &mut oracle, number, side) {
-                    oracle.report_failure(number, side, &format!("a call failed: {error}"));
-                }
+                let outcome = self.drive_side(now, &mut oracle, number, side);
+                oracle.record(number, side, outcome.map_err(|error| format!("a call failed: {error}")));
             }
         }
     }
@@ -440,37 +420,25 @@ impl App {
         Ok(())
     }
 
-    /// Checks that the shared receive queue raised its limit event if it was due.
-    fn check_srq_limit(&mut self) {
-        let fault =
-            self.app_srq.as_ref().and_then(|app_srq| app_srq.borrow().check_no_missed_limit_event().err());
-        if let Some(fault) = fault {
-            self.oracle.borrow_mut().report_failure(usize::MAX, 0, &format!("host {}: {fault}", self.host));
-        }
+    /// Records the fault of a check of this host.
+    fn record(&self, outcome: Result<(), String>) {
+        let outcome = outcome.map_err(|fault| format!("host {}: {fault}", self.host));
+        self.oracle.borrow_mut().record(NO_SESSION, 0, outcome);
     }
 
     /// Posts shared receives, arms completion queues and resizes them.
-    fn drive_queues(&mut self, now: Nanos) {
-        if let Err(fault) = self.try_drive_queues(now) {
-            self.oracle.borrow_mut().report_failure(usize::MAX, 0, &format!("host {}: {fault}", self.host));
-        }
-    }
-
-    fn try_drive_queues(&mut self, now: Nanos) -> Result<(), String> {
+    fn drive_queues(&mut self, now: Nanos) -> Result<(), String> {
         let rng = &mut self.rng;
         if let Some(app_srq) = self.app_srq.clone() {
             let mut app_srq = app_srq.borrow_mut();
-            let posted =
-                app_srq.fill(self.plan.batch, &mut self.ctx, rng).map_err(|error| error.to_string())?;
-            self.work += posted;
+            self.work += app_srq.fill(self.plan.batch, &mut self.ctx, rng).map_err(text)?;
             if rng.chance(ARM_PPM) {
-                self.work += usize::from(app_srq.arm(&mut self.ctx, rng).map_err(|error| error.to_string())?);
+                self.work += usize::from(app_srq.arm(&mut self.ctx, rng).map_err(text)?);
             }
         }
         let index = self.rng.below(self.cqs.len() as u64) as usize;
         if self.rng.chance(self.plan.resize_ppm) {
-            let resized = self.cqs[index].resize(&mut self.ctx, &mut self.rng);
-            let resized = resized.map_err(|error| error.to_string())?;
+            let resized = self.cqs[index].resize(&mut self.ctx, &mut self.rng).map_err(text)?;
             self.oracle.borrow_mut().totals.resized += u64::from(resized);
             self.work += 1;
         }
@@ -493,8 +461,8 @@ impl App {
             match server.run_local_ops(oracle, queue, &mut self.rng) {
                 Ok(posted) => self.work += posted as usize,
                 Err(error) => {
-                    let fault = format!("an operation of the server failed: {error}");
-                    oracle.report_failure(usize::MAX, 1, &fault);
+                    let fault = format_args!("an operation of the server failed: {error}");
+                    oracle.report_failure(NO_SESSION, 1, fault);
                 }
             }
             return;
@@ -505,7 +473,7 @@ impl App {
         oracle.open -= 1;
         match outcome {
             Ok(states) => oracle.totals.states = states as u64,
-            Err(fault) => oracle.report_failure(usize::MAX, 1, &fault),
+            Err(fault) => oracle.report_failure(NO_SESSION, 1, fault),
         }
     }
 

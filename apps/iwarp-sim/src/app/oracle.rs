@@ -3,21 +3,23 @@
 //! One run is one thread, so the hosts share the oracle directly. A receive can thus be compared with its Send, and a
 //! Write with the peer's memory, at the moment of the completion.
 
+use core::fmt::Display;
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
 
-use ironwarp::{CompletionOpcode, CompletionStatus, QueuePair, RemoteMemory, STag, Terminate, Window};
+use ironwarp::{CompletionStatus, Terminate};
 use ironwarp_sim::TraceHash;
 use ironwarp_types::Nanos;
 
-use super::memory::{Grant, Pattern, Piece, ShadowedRegion, Tag};
-use super::queues::SharedAppSrq;
-use crate::atomics::{SessionWords, WordOp, Words};
+use super::side::{Side, Stage};
+use crate::atomics::{SessionWords, Words};
 use crate::plan::{Attack, BadRequest, Ending, Plan, SessionPlan};
 
 /// The oracle as every host holds it.
 pub type SharedOracle = Rc<RefCell<Oracle>>;
+
+/// The number of a fault or event that belongs to no session.
+pub const NO_SESSION: usize = usize::MAX;
 
 /// The expected state of all sessions.
 pub struct Oracle {
@@ -75,10 +77,9 @@ pub struct Totals {
 }
 
 /// Two queue pairs and the traffic between them.
+#[derive(Default)]
 pub struct Session {
-    /// Its number.
     pub number: usize,
-    /// Its plan.
     pub plan: SessionPlan,
     /// The initiator and the responder.
     pub sides: [Side; 2],
@@ -121,224 +122,21 @@ pub enum AttackOutcome {
     NoTerminate,
 }
 
-/// The state of one side of a session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stage {
-    /// Nothing exists.
-    Waiting,
-    /// The queue pair is being connected.
-    Connecting,
-    /// Connected.
-    Up,
-    /// Disconnect was called.
-    Closing,
-    /// The connection has ended; the queue pair exists.
-    Ended,
-    /// The queue pair was destroyed; completions may still arrive.
-    Destroyed,
-    /// Nothing is left.
-    Gone,
-}
-
-/// One side of a session.
-pub struct Side {
-    /// Its state.
-    pub stage: Stage,
-    /// Its queue pair.
-    pub qp: Option<QueuePair>,
-    /// Its memory.
-    pub memory: Option<SideMemory>,
-    /// Requests of the send queue without a completion, oldest first.
-    pub sends: VecDeque<Posted>,
-    /// Receives without a completion, oldest first.
-    pub receives: VecDeque<Receive>,
-    /// Sends that the peer has not received, oldest first.
-    pub messages: VecDeque<Message>,
-    /// Work requests that were posted to the send queue.
-    pub posted: u64,
-    /// Sends among them.
-    pub sends_posted: u64,
-    /// Receives that were posted.
-    pub receives_posted: u64,
-    /// Work requests still to be posted.
-    pub left: u32,
-    /// Payload bytes still to be posted; beyond them messages are small.
-    pub bytes_left: usize,
-    /// When the queue pair was destroyed.
-    pub destroyed_at: Nanos,
-    /// A send completed with an error: all later ones must fail too.
-    pub send_failed: bool,
-    /// The same for receives.
-    pub receive_failed: bool,
-    /// Terminate events that it got.
-    pub terminates: u32,
-    /// It sent a Terminate after the links healed.
-    pub terminated_on_clean_link: bool,
-    /// A bad request of its own was flushed without its own error status: allowed only if the connection had ended
-    /// before.
-    pub bad_request_flushed: bool,
-    /// Its connection was reset or timed out.
-    pub was_aborted: bool,
-    /// It is the responder, and a fault of its own ended it before an FPDU had arrived: it might not send a Terminate.
-    pub failed_before_first_fpdu: bool,
-    /// It got the last-receive event of its shared receive queue.
-    pub last_receive: bool,
-    /// The shared queue of its receives, if it has no queue of its own.
-    pub app_srq: Option<SharedAppSrq>,
-    /// Grants: pieces of its memory that the peer may use for a time.
-    pub grants: Vec<Grant>,
-    /// Tags of its local buffers, each with the number of the request that invalidates it.
-    pub local_tags: Vec<(u64, Tag)>,
-    /// Unbound tags.
-    pub spare: Vec<Tag>,
-    /// Invalidated tags that the peer used.
-    pub ended: Vec<RemoteMemory>,
-    /// An invalidated local tag.
-    pub stale: Option<STag>,
-    /// Number of patterns drawn.
-    pub patterns: u64,
-    /// Its context was dropped: the results of its requests were never reported.
-    pub context_dropped: bool,
-    /// Pieces of the peer's memory that were written up to an unknown byte.
-    pub unverified: Vec<UnverifiedWrite>,
-    /// The peer's grants that unanswered Reads may still use.
-    pub pending_read_grants: Vec<u64>,
-}
-
-/// A Write that completed or was flushed and was not yet verified in the peer's memory.
-pub struct UnverifiedWrite {
-    /// The number of its request.
-    pub wr_id: u64,
-    /// Its target in the peer's `shared`.
-    pub target: Piece,
-    /// Its bytes.
-    pub pattern: Pattern,
-    /// The grant that it targets.
-    pub grant: Option<u64>,
-}
-
-/// A side's memory.
-pub struct SideMemory {
-    /// The buffers of Sends and Writes.
-    pub source: ShadowedRegion,
-    /// The buffers of receives.
-    pub landing: ShadowedRegion,
-    /// The buffers of Reads.
-    pub sink: ShadowedRegion,
-    /// What the peer reads and writes.
-    pub shared: ShadowedRegion,
-    /// Memory of another protection domain, with every right.
-    pub foreign: ShadowedRegion,
-    /// The piece of `shared` that never changes.
-    pub read_source: Piece,
-    /// The contents of that piece.
-    pub read_source_pattern: Pattern,
-    /// Windows whose bind must fail.
-    pub windows: Vec<Window>,
-}
-
-/// A request of the send queue.
-pub struct Posted {
-    /// Its number, counted from 0 for each side.
-    pub wr_id: u64,
-    /// Its operation.
-    pub opcode: CompletionOpcode,
-    /// Whether a success has a completion.
-    pub signaled: bool,
-    /// Whether it waits for all earlier requests.
-    pub locally_fenced: bool,
-    /// Its bytes.
-    pub len: usize,
-    /// The pattern of its bytes: its own, or the library's for a Read.
-    pub pattern: Pattern,
-    /// Pieces of `source`.
-    pub sources: Vec<Piece>,
-    /// The piece of the peer's `shared` for a Write, of our `sink` for a Read.
-    pub target: Piece,
-    /// The offset in the library where a Read begins.
-    pub read_source_offset: usize,
-    /// Whether a Write was verified in place.
-    pub placed: bool,
-    /// The grant that a Write targets, or that a Send invalidates.
-    pub grant: Option<u64>,
-    /// The defect for which it must fail.
-    pub bad_request: Option<BadRequest>,
-    /// Its operation on the words.
-    pub word_op: Option<WordOp>,
-    /// Whether the next request reports its failure.
-    pub is_reported_by_next: bool,
-    /// Whether it is the last bind of the words' tags.
-    pub publishes_words: bool,
-}
-
-/// A posted receive.
-pub struct Receive {
-    /// Its number, counted from 0 for each side.
-    pub wr_id: u64,
-    /// Pieces of `landing`, in scatter list order.
-    pub pieces: Vec<Piece>,
-}
-
-/// A Send in flight.
-pub struct Message {
-    /// The number of its request.
-    pub wr_id: u64,
-    /// Its bytes.
-    pub len: usize,
-    /// Their pattern.
-    pub pattern: Pattern,
-    /// Whether it asks for an event.
-    pub solicited: bool,
-    /// The receiver's grant that it invalidates.
-    pub grant: Option<u64>,
-    /// Whether it is Immediate Data.
-    pub immediate: bool,
-}
-
-impl Message {
-    /// A Send that asks for nothing but its delivery.
-    pub fn new(wr_id: u64, len: usize, pattern: Pattern) -> Self {
-        Message { wr_id, len, pattern, solicited: false, grant: None, immediate: false }
-    }
-}
-
-impl Posted {
-    /// A request without memory.
-    pub fn new(wr_id: u64, opcode: CompletionOpcode, len: usize, pattern: Pattern) -> Self {
-        Posted {
-            wr_id,
-            opcode,
-            signaled: true,
-            locally_fenced: false,
-            len,
-            pattern,
-            sources: Vec::new(),
-            target: Piece { at: 0, len: 0 },
-            read_source_offset: 0,
-            placed: false,
-            grant: None,
-            bad_request: None,
-            word_op: None,
-            is_reported_by_next: false,
-            publishes_words: false,
-        }
-    }
-
-    /// Returns whether words are stored in its `target`.
-    pub fn reads_words(&self) -> bool {
-        self.word_op.is_some() || matches!(self.bad_request, Some(BadRequest::Atomic(_)))
-    }
-}
-
 impl Oracle {
     /// Creates the oracle of sessions that have not begun. The check of the words and the honest host of storage
     /// count as one more session each.
     pub fn new(plan: &Plan) -> SharedOracle {
         let undetected_corruption = plan.undetected_corruption;
-        let numbered = plan.sessions.iter().enumerate();
-        let sessions: Vec<Session> = numbered
-            .map(|(number, plan)| Session::new(number, plan.clone(), undetected_corruption))
-            .collect();
+        let new = |(number, plan): (usize, &SessionPlan)| Session {
+            number,
+            plan: plan.clone(),
+            sides: [0, 1].map(|side| Side::new(plan, side)),
+            not_before: plan.start,
+            tried_at: plan.start,
+            undetected_corruption,
+            ..Session::default()
+        };
+        let sessions: Vec<Session> = plan.sessions.iter().enumerate().map(new).collect();
         let open = sessions.len() + usize::from(plan.atomics.is_some()) + usize::from(plan.storage.is_some());
         Rc::new(RefCell::new(Oracle {
             sessions,
@@ -354,9 +152,14 @@ impl Oracle {
     }
 
     /// Records a fault, unless one is recorded already.
-    pub fn report_failure(&mut self, session: usize, side: usize, what: &str) {
-        if self.fault.is_none() {
-            self.fault = Some(format!("session {session}, side {side}: {what}"));
+    pub fn report_failure(&mut self, session: usize, side: usize, what: impl Display) {
+        self.fault.get_or_insert_with(|| format!("session {session}, side {side}: {what}"));
+    }
+
+    /// Records the fault of a check that failed.
+    pub fn record(&mut self, session: usize, side: usize, outcome: Result<(), impl Display>) {
+        if let Err(fault) = outcome {
+            self.report_failure(session, side, fault);
         }
     }
 
@@ -374,39 +177,17 @@ impl Oracle {
 }
 
 impl Session {
-    fn new(number: usize, plan: SessionPlan, undetected_corruption: bool) -> Self {
-        let sides = [0, 1].map(|side| Side::new(&plan, side));
-        Session {
-            number,
-            not_before: plan.start,
-            tried_at: plan.start,
-            plan,
-            sides,
-            any_end_allowed: false,
-            posted_bad_request: None,
-            attack_outcome: None,
-            terminate_missing: false,
-            was_done: false,
-            ended_at: None,
-            retry: false,
-            attempts: 0,
-            is_over: false,
-            undetected_corruption,
-            words: SessionWords::default(),
-        }
+    /// Returns the plan, the use of the words, and a side with its peer.
+    pub fn split(&mut self, side: usize) -> (&SessionPlan, &mut SessionWords, [&mut Side; 2]) {
+        let [initiator, responder] = &mut self.sides;
+        let sides = if side == 0 { [initiator, responder] } else { [responder, initiator] };
+        (&self.plan, &mut self.words, sides)
     }
 
     /// Returns a side and its peer.
     pub fn pair(&mut self, side: usize) -> (&mut Side, &mut Side) {
-        let [initiator, responder] = &mut self.sides;
-        if side == 0 { (initiator, responder) } else { (responder, initiator) }
-    }
-
-    /// Returns the plan, a side and its peer.
-    pub fn split(&mut self, side: usize) -> (&SessionPlan, &mut Side, &mut Side) {
-        let [initiator, responder] = &mut self.sides;
-        let (ours, theirs) = if side == 0 { (initiator, responder) } else { (responder, initiator) };
-        (&self.plan, ours, theirs)
+        let [ours, theirs] = self.split(side).2;
+        (ours, theirs)
     }
 
     /// The error status with which a side's receive may complete, if any: the message was too long for it.
@@ -433,94 +214,16 @@ impl Session {
     }
 
     fn describe(&self) -> String {
-        let side = |side: &Side| {
-            format!(
-                "{:?} left {} sends {} receives {} messages {}",
-                side.stage,
-                side.left,
-                side.sends.len(),
-                side.receives.len(),
-                side.messages.len()
-            )
+        let side = |Side { stage, left, sends, receives, messages, .. }: &Side| {
+            let [sends, receives, messages] = [sends.len(), receives.len(), messages.len()];
+            format!("{stage:?} left {left} sends {sends} receives {receives} messages {messages}")
         };
         format!("{:?} [{} | {}]", self.plan.ending, side(&self.sides[0]), side(&self.sides[1]))
     }
 }
 
-impl Side {
-    /// A side that has not begun.
-    pub fn new(plan: &SessionPlan, side: usize) -> Self {
-        Side {
-            stage: Stage::Waiting,
-            qp: None,
-            memory: None,
-            sends: VecDeque::new(),
-            receives: VecDeque::new(),
-            messages: VecDeque::new(),
-            posted: 0,
-            sends_posted: 0,
-            receives_posted: 0,
-            left: plan.ops[side],
-            bytes_left: plan.bytes,
-            destroyed_at: Nanos::ZERO,
-            send_failed: false,
-            receive_failed: false,
-            terminates: 0,
-            terminated_on_clean_link: false,
-            bad_request_flushed: false,
-            was_aborted: false,
-            failed_before_first_fpdu: false,
-            last_receive: false,
-            app_srq: None,
-            grants: Vec::new(),
-            local_tags: Vec::new(),
-            spare: Vec::new(),
-            ended: Vec::new(),
-            stale: None,
-            patterns: 0,
-            context_dropped: false,
-            unverified: Vec::new(),
-            pending_read_grants: Vec::new(),
-        }
-    }
-
-    /// Returns whether the sender may send to this side: iWARP has no receiver-not-ready.
-    pub fn has_credit(&self, sender: &Side) -> bool {
-        match &self.app_srq {
-            Some(app_srq) => app_srq.borrow().has_credit(),
-            None => self.receives_posted > sender.sends_posted,
-        }
-    }
-
-    /// Reserves one of this side's receives for `sender`.
-    pub fn take_credit(&mut self, sender: &mut Side) {
-        sender.sends_posted += 1;
-        if let Some(app_srq) = &self.app_srq {
-            app_srq.borrow_mut().reserve();
-        }
-    }
-
-    /// Returns a reserved receive.
-    pub fn return_credit(&mut self, sender: &mut Side) {
-        sender.sends_posted -= 1;
-        if let Some(app_srq) = &self.app_srq {
-            app_srq.borrow_mut().unreserve(1);
-        }
-    }
-
-    /// Returns whether all planned requests are posted and completed.
-    pub fn is_done(&self) -> bool {
-        self.left == 0 && self.sends.is_empty() && self.messages.is_empty()
-    }
-
-    /// Returns whether no signaled request waits for its completion.
-    pub fn has_no_signaled_pending(&self) -> bool {
-        self.receives.is_empty() && self.sends.iter().all(|posted| !posted.signaled)
-    }
-}
-
 impl Totals {
-    /// Adds the totals of another run.
+    /// Adds other totals.
     pub fn add(&mut self, other: &Totals) {
         self.established += other.established;
         self.succeeded += other.succeeded;

@@ -1,6 +1,6 @@
 //! Checks who reports a Terminate when a connection has ended.
 
-use super::oracle::{AttackOutcome, Session};
+use super::{AttackOutcome, Session};
 
 impl Session {
     /// RFC 5040 s5.4: the side that detects an error sends one Terminate that names it. A side whose context was

@@ -24,7 +24,6 @@ pub struct Op {
     pub name: usize,
     /// Its deadline: it takes effect before this, or never; [`NEVER`] unless its tag was invalidated.
     pub effect_deadline: u64,
-    /// Its kind.
     pub kind: OpKind,
     /// The values of its words, once it has completed.
     pub seen: Vec<u64>,
@@ -51,15 +50,8 @@ impl History {
 
     /// Records an invocation by one of the words' tags. Returns its index in its stream.
     pub fn invoke(&mut self, stream: usize, kind: OpKind, name: usize) -> usize {
-        let op = Op {
-            invoked_at: self.tick(),
-            returned_at: NEVER,
-            name,
-            effect_deadline: NEVER,
-            kind,
-            seen: Vec::new(),
-        };
-        self.streams[stream].push(op);
+        let (invoked_at, returned_at, effect_deadline, seen) = (self.tick(), NEVER, NEVER, Vec::new());
+        self.streams[stream].push(Op { invoked_at, returned_at, name, effect_deadline, kind, seen });
         self.streams[stream].len() - 1
     }
 
@@ -77,14 +69,7 @@ impl History {
         ops.for_each(|op| op.effect_deadline = op.effect_deadline.min(now));
     }
 
-    /// The stream's last operation must never take effect: its tag was invalidated before.
-    pub fn invoke_without_effect(&mut self, stream: usize) {
-        if let Some(op) = self.streams[stream].last_mut() {
-            op.effect_deadline = 0;
-        }
-    }
-
-    /// The operation was rejected, so it has no effect.
+    /// The operation never takes effect: it was rejected, or its tag was invalidated before.
     pub fn mark_without_effect(&mut self, stream: usize, op: usize) {
         self.streams[stream][op].effect_deadline = 0;
     }
@@ -99,14 +84,7 @@ impl History {
             Some(last) if same > 0 && (same > 1 || last.returned_at + 1 == now) => {
                 (last.invoked_at, last.returned_at) = (now, now);
             }
-            _ => looks.push(Op {
-                invoked_at: now,
-                returned_at: now,
-                name: 0,
-                effect_deadline: NEVER,
-                kind: OpKind::Read(0, words.len()),
-                seen: words.to_vec(),
-            }),
+            _ => looks.push(Op::look(now, words)),
         }
     }
 
@@ -117,17 +95,15 @@ impl History {
 }
 
 impl Op {
+    /// A direct read of all words at one time.
+    fn look(at: u64, words: &[u64]) -> Self {
+        let (kind, seen) = (OpKind::Read(0, words.len()), words.to_vec());
+        Op { invoked_at: at, returned_at: at, name: 0, effect_deadline: NEVER, kind, seen }
+    }
+
     /// The final read of all words, after everything else.
     pub fn final_read(end: &[u64]) -> Self {
-        let invoked_at = NEVER - 1;
-        Op {
-            invoked_at,
-            returned_at: invoked_at,
-            name: 0,
-            effect_deadline: NEVER,
-            kind: OpKind::Read(0, end.len()),
-            seen: end.to_vec(),
-        }
+        Op::look(NEVER - 1, end)
     }
 
     /// Returns whether it has completed.
@@ -219,8 +195,8 @@ mod tests {
         history.complete(stream, ops[2], vec![2]);
         let latest: Vec<u64> = history.streams[stream].iter().map(Op::latest).collect();
         assert_eq!(latest, [4, NEVER, 5], "a completion may arrive after the deadline of its effect");
-        ask(&mut history, 1);
-        history.invoke_without_effect(stream);
+        let late = ask(&mut history, 1);
+        history.mark_without_effect(stream, late);
         assert_eq!(history.streams[stream][3].latest(), 0);
     }
 }

@@ -30,7 +30,6 @@ pub const NAMES: usize = 3;
 
 /// What all hosts share about the words.
 pub struct Words {
-    /// The plan.
     pub plan: AtomicsPlan,
     /// All operations on the words.
     history: History,
@@ -74,7 +73,7 @@ impl Words {
         let stream = *words.stream.get_or_insert_with(|| self.history.new_stream());
         op.index = self.history.invoke(stream, op.kind, op.name);
         if words.revoked[op.name] {
-            self.history.invoke_without_effect(stream);
+            self.history.mark_without_effect(stream, op.index);
         }
     }
 

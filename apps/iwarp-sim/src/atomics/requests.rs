@@ -151,7 +151,7 @@ impl Session {
 
     /// The server binds tags of the words for this session alone. They are published when the binds
     /// have completed.
-    pub(super) fn bind_words(
+    pub fn bind_words(
         &mut self,
         memory: &WordMemory,
         ctx: &mut Context,

@@ -20,7 +20,7 @@ use crate::plan::AtomicsPlan;
 
 /// The words' memory and the server's own work on them.
 pub struct WordServer {
-    memory: WordMemory,
+    pub memory: WordMemory,
     /// The history stream of its observations.
     stream: usize,
     /// The words at its last observation.
@@ -71,17 +71,6 @@ impl WordServer {
             due: None,
             over_at: None,
         })
-    }
-
-    /// Gives a session its tags of the words.
-    pub fn bind(
-        &self,
-        session: &mut Session,
-        ctx: &mut Context,
-        pd: ProtectionDomain,
-        rng: &mut SeededEntropy,
-    ) -> Result<(), VerbsError> {
-        session.bind_words(&self.memory, ctx, pd, rng)
     }
 
     /// New operations start from the words' current values until a completion returns newer ones.
@@ -154,7 +143,7 @@ impl WordServer {
             .or_insert_with(|| words.history.new_stream());
         let op = words.history.invoke(stream, OpKind::Modify(word, operation), 0);
         if self.page_revoked {
-            words.history.invoke_without_effect(stream);
+            words.history.mark_without_effect(stream, op);
         }
         self.open.insert(wr_id, (opcode_of(&operation), stream, op));
         Ok(())

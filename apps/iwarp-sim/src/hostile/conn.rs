@@ -238,7 +238,7 @@ impl HostileConn {
     }
 
     fn send_valid_message(&mut self, session: &mut Session, out: &mut Frames) {
-        let (plan, ours, theirs) = session.split(0);
+        let (plan, _, [ours, theirs]) = session.split(0);
         let len = self.rng.below(MESSAGE_BYTES_MAX.min(plan.bytes_max as u64) + 1) as usize;
         let wr_id = ours.posted;
         let pattern = Pattern::new(plan.key, wr_id);
@@ -341,7 +341,7 @@ impl HostileConn {
 
 /// Expects as many empty messages as the victim may have receives for.
 fn expect_empty_messages(session: &mut Session) {
-    let (plan, ours, _) = session.split(0);
+    let (plan, _, [ours, _]) = session.split(0);
     for _ in 0..plan.receives {
         let (wr_id, pattern) = (ours.posted, Pattern::new(plan.key, ours.posted));
         ours.messages.push_back(Message::new(wr_id, 0, pattern));

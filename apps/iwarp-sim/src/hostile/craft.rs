@@ -29,7 +29,6 @@ pub struct VictimInfo {
 
 /// The bytes to send and the expected reply.
 pub struct AttackBytes {
-    /// The bytes.
     pub bytes: Vec<u8>,
     /// The expected payload of the Terminate: one of these.
     pub expected_terminates: Vec<Vec<u8>>,

@@ -91,9 +91,7 @@ impl Hostile {
             session.sides[0].stage = Stage::Gone;
             session.ended_at.get_or_insert(now);
             let (is_ended, outcome) = (session.is_ended(), conn.check_result(session));
-            if let Err(fault) = outcome {
-                oracle.report_failure(conn.number, 0, &fault);
-            }
+            oracle.record(conn.number, 0, outcome);
             if is_ended {
                 finish(now, oracle, conn.number);
             }

@@ -145,7 +145,6 @@ impl Plan {
             start,
             ending,
             ops: [ops, rng.below(30) as u32],
-            bytes: 0,
             bytes_max: 512,
             send_depth: 4 << rng.below(5),
             reads: [1, 2, 4, 16][rng.below(4) as usize],
@@ -157,14 +156,10 @@ impl Plan {
             solicited_ppm: 300_000,
             fence_ppm: [0, 0, 200_000][rng.below(3) as usize],
             chain_max: 1 + u64::from(number) % 4,
-            local_tag_ppm: 0,
-            shared: [false; 2],
             placement: hosts.map(|host| self.hosts[host].placement()),
             cores: hosts.map(|host| self.hosts[host].cores()),
-            complete_on_copy: false,
-            grant_ppm: 0,
-            over_limits: false,
             extensions: Some(extensions),
+            ..SessionPlan::default()
         };
         // The server posts no more requests than its messages.
         let messages = u64::from(session.ops[1]);

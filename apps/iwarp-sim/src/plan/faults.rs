@@ -4,67 +4,46 @@ use ironwarp_sim::{Bursts, LinkConfig};
 use ironwarp_types::{Nanos, SeededEntropy};
 
 use super::{Change, Plan, log_uniform};
+use crate::kinds::kinds;
 
-/// A kind of fault.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
-    /// Independent frame loss.
-    Loss,
-    /// Frame loss in bursts.
-    Bursts,
-    /// Duplicated frames.
-    Duplicate,
-    /// Reordered frames.
-    Reorder,
-    /// Corrupted frames.
-    Corrupt,
-    /// Corrupted payload under a valid checksum.
-    UndetectedCorruption,
-    /// Truncated frames.
-    Truncate,
-    /// Varying delay.
-    Jitter,
-    /// Links with short queues.
-    SmallQueue,
-    /// Packets with an ECN congestion mark.
-    EcnMark,
-    /// Links with a smaller MTU than the hosts.
-    Mtu,
-    /// Links that drop everything for a time.
-    Outage,
-    /// Links that hold frames back for a time.
-    Pause,
-    /// Transmit rings that accept few frames, or none for a time.
-    TxRing,
-    /// Buffer allocations that fail for a time.
-    Allocation,
-    /// Applications that poll rarely.
-    SlowReader,
-    /// Applications that drop their context and restart.
-    Restart,
-}
-
-impl Fault {
-    /// All kinds.
-    pub const ALL: [Fault; 17] = [
-        Fault::Loss,
-        Fault::Bursts,
-        Fault::Duplicate,
-        Fault::Reorder,
-        Fault::Corrupt,
-        Fault::UndetectedCorruption,
-        Fault::Truncate,
-        Fault::Jitter,
-        Fault::SmallQueue,
-        Fault::EcnMark,
-        Fault::Mtu,
-        Fault::Outage,
-        Fault::Pause,
-        Fault::TxRing,
-        Fault::Allocation,
-        Fault::SlowReader,
-        Fault::Restart,
-    ];
+kinds! {
+    /// A kind of fault.
+    pub enum Fault {
+        /// Independent frame loss.
+        Loss,
+        /// Frame loss in bursts.
+        Bursts,
+        /// Duplicated frames.
+        Duplicate,
+        /// Reordered frames.
+        Reorder,
+        /// Corrupted frames.
+        Corrupt,
+        /// Corrupted payload under a valid checksum.
+        UndetectedCorruption,
+        /// Truncated frames.
+        Truncate,
+        /// Varying delay.
+        Jitter,
+        /// Links with short queues.
+        SmallQueue,
+        /// Packets with an ECN congestion mark.
+        EcnMark,
+        /// Links with a smaller MTU than the hosts.
+        Mtu,
+        /// Links that drop everything for a time.
+        Outage,
+        /// Links that hold frames back for a time.
+        Pause,
+        /// Transmit rings that accept few frames, or none for a time.
+        TxRing,
+        /// Buffer allocations that fail for a time.
+        Allocation,
+        /// Applications that poll rarely.
+        SlowReader,
+        /// Applications that drop their context and restart.
+        Restart,
+    }
 }
 
 impl Plan {
@@ -177,7 +156,7 @@ impl Plan {
     }
 
     fn bad_link(&self, cable: usize, rng: &mut SeededEntropy) -> LinkConfig {
-        let mut link = self.cables[cable].healthy.clone();
+        let mut link = self.cables[cable].clone();
         let mut rate = |fault: Fault, high: u32| {
             if self.has(fault) && rng.chance(700_000) { log_uniform(rng, 6, high) as u32 } else { 0 }
         };

@@ -8,8 +8,8 @@ use ironwarp_types::{Entropy, MacAddr, Nanos, SeededEntropy};
 
 use super::scenario::ScenarioParams;
 use super::{
-    Attack, BadRequest, CablePlan, Ending, Fault, HostPlan, HostilePlan, Placement, Plan, SessionPlan,
-    SrqPlan, log_uniform,
+    Attack, BadRequest, Ending, Fault, HostPlan, HostilePlan, Placement, Plan, SessionPlan, SrqPlan,
+    log_uniform,
 };
 use crate::adversary::Habit;
 
@@ -112,13 +112,12 @@ impl Plan {
         let delay = log_uniform(rng, 9, 21);
         let rate = [100, 1_000, 10_000, 25_000, 100_000][rng.below(5) as usize] * 1_000_000;
         for _ in 0..count {
-            let healthy = LinkConfig {
+            self.cables.push(LinkConfig {
                 rate_bits_per_s: rate,
                 delay: Nanos(delay / 2 + rng.below(delay)),
                 queue_bytes: 1 << (19 + rng.below(3)),
                 ..LinkConfig::default()
-            };
-            self.cables.push(CablePlan { healthy });
+            });
         }
     }
 
@@ -129,8 +128,7 @@ impl Plan {
             let from = rng.below(self.hosts.len() as u64) as usize;
             // Some sessions connect a host to itself.
             let own = rng.chance(60_000);
-            let step = if own { 0 } else { 1 }
-                + if own { 0 } else { rng.below(self.hosts.len() as u64 - 1) as usize };
+            let step = if own { 0 } else { 1 + rng.below(self.hosts.len() as u64 - 1) as usize };
             let ops = [0, 1].map(|_| 1 + rng.below(2 * per_side) as u32);
             let hosts = [from, (from + step) % self.hosts.len()];
             let session = SessionPlan {
@@ -159,8 +157,7 @@ impl Plan {
                 local_tag_ppm: memory_ppm(params, rng),
                 shared: [0, 1].map(|_| rng.below(100) < params.shared_percent),
                 over_limits: params.tight_limits,
-                extensions: None,
-                words: None,
+                ..SessionPlan::default()
             };
             // The first session starts at once, so that every run has traffic while links are faulty.
             let start = if number == 0 { Nanos::ZERO } else { session.start };
@@ -177,13 +174,11 @@ impl Plan {
             session.shared = session.shared.map(|shared| shared && small);
         }
         for (number, host) in self.hosts.iter_mut().enumerate() {
-            let sides = self.sessions.iter().flat_map(|session| {
-                [0, 1]
-                    .into_iter()
-                    .filter(move |side| session.shared[*side] && session.hosts[*side] == number)
-                    .map(|_| session.bytes_max)
-            });
-            let Some(room) = sides.max() else { continue };
+            let uses = |session: &&SessionPlan| {
+                [0, 1].into_iter().any(|side| session.shared[side] && session.hosts[side] == number)
+            };
+            let users = self.sessions.iter().filter(uses);
+            let Some(room) = users.map(|session| session.bytes_max).max() else { continue };
             let (depth, sges) = (2 + rng.below(30) as u32, [1, 3, 16][rng.below(3) as usize]);
             host.app_srq = Some(SrqPlan { depth, room, sges });
         }

@@ -18,14 +18,14 @@ use ironwarp_port::memory::MemoryConfig;
 use ironwarp_sim::LinkConfig;
 use ironwarp_types::{Entropy, Nanos, SeededEntropy};
 
-pub use atomics::{AtomicsPlan, BadAtomic, Values};
-pub use attack::{AfterAttack, Attack, BAD_TERMINATE};
-pub use bad_request::BadRequest;
-pub use faults::Fault;
+pub(crate) use atomics::{AtomicsPlan, BadAtomic, Values};
+pub(crate) use attack::{AfterAttack, Attack, BAD_TERMINATE};
+pub(crate) use bad_request::BadRequest;
+pub(crate) use faults::Fault;
 pub use scenario::Scenario;
-pub use session::{Ending, Placement, SessionPlan, WordsMix};
-pub use settings::{CommonConfig, addresses_of};
-pub use storage::{DiskChange, StorageHabit, StoragePlan};
+pub(crate) use session::{Ending, Placement, SessionPlan, WordsMix};
+pub(crate) use settings::{CommonConfig, addresses_of};
+pub(crate) use storage::{DiskChange, StorageHabit, StoragePlan};
 
 /// The complete description of a run.
 #[derive(Clone, Debug)]
@@ -36,8 +36,9 @@ pub struct Plan {
     pub hosts: Vec<HostPlan>,
     /// Whether the hosts are connected by a switch; two hosts may have a direct cable instead.
     pub switched: bool,
-    /// One cable per host with a switch, otherwise one in total.
-    pub cables: Vec<CablePlan>,
+    /// One cable per host with a switch, otherwise one in total: each without faults and the same
+    /// in both directions.
+    pub cables: Vec<LinkConfig>,
     /// The hostile host, whose number follows that of the last host.
     pub hostile: Option<HostilePlan>,
     /// The sessions between the hosts.
@@ -47,7 +48,7 @@ pub struct Plan {
     /// An NVMe target with two hosts, which replace the sessions.
     pub storage: Option<StoragePlan>,
     /// Changes during the run, in order of time.
-    pub timeline: Vec<(Nanos, Change)>,
+    pub(crate) timeline: Vec<(Nanos, Change)>,
     /// When links stop being faulty.
     pub heal_at: Nanos,
     /// Time limit of the sessions after that.
@@ -117,67 +118,23 @@ pub struct HostilePlan {
     pub seed: u64,
 }
 
-/// One cable, the same in both directions without faults.
-#[derive(Clone, Debug)]
-pub struct CablePlan {
-    /// Its configuration without faults.
-    pub healthy: LinkConfig,
-}
-
 /// A change during a run.
 #[derive(Clone, Debug)]
-pub enum Change {
-    /// One direction of a cable gets a new configuration.
-    Link {
-        /// Which cable.
-        cable: usize,
-        /// 0 from its first end, 1 towards it.
-        direction: usize,
-        /// The new configuration.
-        config: LinkConfig,
-    },
+pub(crate) enum Change {
+    /// One direction of a cable gets a new configuration: 0 from its first end, 1 towards it.
+    Link { cable: usize, direction: usize, config: LinkConfig },
     /// After this many buffer allocations of a host, all further ones fail.
-    Allocations {
-        /// Which host.
-        host: usize,
-        /// How many.
-        left: u64,
-    },
+    Allocations { host: usize, left: u64 },
     /// A host's application drops its context and restarts.
-    Restart {
-        /// Which host.
-        host: usize,
-    },
-    /// A core of a host is not polled.
-    Stall {
-        /// Which host.
-        host: usize,
-        /// Which core.
-        core: usize,
-        /// Until when.
-        until: Nanos,
-    },
-    /// A host's clock is set.
-    Clock {
-        /// Which host.
-        host: usize,
-        /// How far it is ahead of the simulation.
-        ahead: Nanos,
-    },
+    Restart { host: usize },
+    /// A core of a host is not polled until then.
+    Stall { host: usize, core: usize, until: Nanos },
+    /// A host's clock is set to be this far ahead of the simulation.
+    Clock { host: usize, ahead: Nanos },
     /// A disk of the target changes.
-    Disk {
-        /// Which disk.
-        disk: usize,
-        /// What happens.
-        change: DiskChange,
-    },
+    Disk { disk: usize, change: DiskChange },
     /// A host's transmit ring accepts this many frames of a burst.
-    TxBurst {
-        /// Which host.
-        host: usize,
-        /// How many.
-        frames: u64,
-    },
+    TxBurst { host: usize, frames: u64 },
 }
 
 impl Plan {

@@ -6,65 +6,98 @@ use super::faults::Fault;
 use crate::kinds::kinds;
 
 kinds! {
-    /// A named scenario.
+    /// A named scenario. [`Scenario::help`] describes each.
     #[derive(Default)]
+    #[allow(missing_docs)]
     pub enum Scenario {
-        /// Its name on the command line, and a description in one line.
-        fn row -> (&'static str, &'static str);
+        /// Its name on the command line, a description in one line, and its parameters where they
+        /// are not the usual ones.
+        fn row -> (&'static str, &'static str, Adjust);
 
-        /// A mix of everything.
         #[default]
-        Mixed => ("mixed", "a random half of all faults, any number of connections"),
-        /// Links that lose frames, singly and in bursts.
-        Lossy => ("lossy", "frames lost singly, in bursts and in full queues"),
-        /// Links that reorder, duplicate and delay frames.
-        Reorder => ("reorder", "frames out of order, duplicated and delayed"),
-        /// Links that drop or hold frames for a time.
-        Outage => ("outage", "links that drop or hold frames for a time"),
-        /// Links that damage frames, also under a valid TCP checksum.
-        Corrupt => ("corrupt", "frames damaged and truncated, also under a valid TCP checksum"),
-        /// Small pools, rings and windows, and buffer allocations that fail.
-        Starved => ("starved", "small pools, rings and windows; buffer allocations that fail"),
-        /// Many short connections with every kind of ending.
-        Churn => ("churn", "many short connections with every kind of ending"),
-        /// Many queue pairs between few hosts.
-        ManyQps => ("many-qps", "many queue pairs between few hosts"),
-        /// Requests of every kind that end their connections.
+        Mixed => ("mixed", "a random half of all faults, any number of connections", |_, _| ()),
+        Lossy => ("lossy", "frames lost singly, in bursts and in full queues", |_, _| ()),
+        Reorder => ("reorder", "frames out of order, duplicated and delayed", |_, _| ()),
+        Outage => ("outage", "links that drop or hold frames for a time", |_, _| ()),
+        Corrupt => ("corrupt", "frames damaged and truncated, also under a valid TCP checksum", |_, _| ()),
+        Starved => ("starved", "small pools, rings and windows; buffer allocations that fail", |params, _| {
+            params.small = true;
+        }),
+        Churn => ("churn", "many short connections with every kind of ending", |params, rng| {
+            (params.sessions, params.ops, params.bytes) = (16 + rng.below(24), 200, 300_000);
+            params.abrupt_percent = 60;
+        }),
+        ManyQps => ("many-qps", "many queue pairs between few hosts", |params, rng| {
+            (params.sessions, params.ops, params.bytes) = (24 + rng.below(40), 600, 600_000);
+            params.hosts = 2;
+        }),
         Terminate => ("terminate",
-            "bad requests of every kind, and other connections that must not be affected"),
-        /// More connections than hosts allow.
-        Limits => ("limits", "more connections than hosts allow"),
-        /// Many queue pairs on shared receive queues.
-        Shared => ("shared", "many queue pairs on shared receive queues, which run low and empty"),
-        /// Windows, fast regions, fences, chains.
-        Memory => ("memory", "windows, fast regions, invalidated tags, fences and chains in random order"),
-        /// Completion queues that applications sleep on and resize.
-        Queues => ("queues", "completion queues that applications sleep on and resize under load"),
-        /// Every error on every connection.
+            "bad requests of every kind, and other connections that must not be affected", |params, rng| {
+            (params.sessions, params.ops, params.bytes) = (8 + rng.below(16), 500, 800_000);
+            params.bad_request_percent = 60;
+        }),
+        Limits => ("limits", "more connections than hosts allow", |params, rng| {
+            (params.sessions, params.ops, params.bytes) = (12 + rng.below(24), 400, 400_000);
+            (params.abrupt_percent, params.tight_limits) = (40, true);
+        }),
+        Shared => ("shared", "many queue pairs on shared receive queues, which run low and empty", share),
+        Memory => ("memory",
+            "windows, fast regions, invalidated tags, fences and chains in random order", |params, _| {
+            (params.bytes, params.bad_request_percent, params.memory_ppm) = (800_000, 15, 400_000);
+        }),
+        Queues => ("queues",
+            "completion queues that applications sleep on and resize under load", |params, rng| {
+            (params.sessions, params.bytes, params.queues_ppm) = (2 + rng.below(12), 800_000, 60_000);
+        }),
         Storm => ("storm",
-            "every error on every connection, by bad requests and by hostile frames; other connections must not be affected"),
-        /// Hosts that disappear without closing their connections.
-        Vanish => ("vanish", "hosts that disappear while their applications drop their contexts"),
-        /// Atomic operations of many clients on few words of a host with several cores.
+            "every error on every connection, by bad requests and by hostile frames; other connections must not be affected",
+            |params, rng| {
+            (params.sessions, params.ops, params.bytes) = (4 + rng.below(10), 600, 400_000);
+            (params.abrupt_percent, params.bad_request_percent) = (10, 50);
+            (params.attack_percent, params.tight_limits) = (150, false);
+        }),
+        Vanish => ("vanish", "hosts that disappear while their applications drop their contexts", |params, _| {
+            (params.bytes, params.drops_contexts) = (800_000, true);
+        }),
+        // Words are few bytes, and each core has its own buffers.
         Atomics => ("atomics",
-            "atomic operations, Reads and immediates of many connections on few words, hosts with 1 to 8 cores; histories must be linearizable"),
-        /// Cores that stand still, and clocks that are set.
-        Stalls => ("stalls", "cores that stand still for up to seconds, clocks that go back or jump ahead"),
-        /// Connections whose peers abuse TCP from inside.
+            "atomic operations, Reads and immediates of many connections on few words, hosts with 1 to 8 cores; histories must be linearizable",
+            |params, _| {
+            (params.sessions, params.shared_percent) = (12, 0);
+            (params.small, params.tight_limits) = (true, false);
+        }),
+        Stalls => ("stalls", "cores that stand still for up to seconds, clocks that go back or jump ahead", |_, _| ()),
         Visitors => ("visitors",
-            "peers that split SACKs, acknowledge single bytes, close windows, read nothing; other connections must not be affected"),
-        /// Links that are down for so long that connecting takes more than ten seconds.
-        SlowStarts => ("slow-starts", "links down for up to 18 s, start-ups that take more than ten seconds"),
-        /// Shared receive queues on hosts with several cores.
-        SharedCores => ("shared-cores", "shared receive queues on hosts with up to three cores"),
-        /// An NVMe target with an honest and a hostile host.
+            "peers that split SACKs, acknowledge single bytes, close windows, read nothing; other connections must not be affected",
+            |params, rng| {
+            (params.sessions, params.ops, params.bytes) = (2 + rng.below(6), 400, 600_000);
+            (params.attack_percent, params.abuses_tcp, params.tight_limits) = (100, true, false);
+        }),
+        SlowStarts => ("slow-starts",
+            "links down for up to 18 s, start-ups that take more than ten seconds", |params, _| {
+            (params.ops, params.bytes, params.tight_limits) = (300, 400_000, false);
+        }),
+        SharedCores => ("shared-cores", "shared receive queues on hosts with up to three cores", share),
+        // Each session is the room of a connection.
         Storage => ("storage",
-            "an NVMe target, disks that hang, and two hosts, one of them hostile: the other has its data and goes on"),
+            "an NVMe target, disks that hang, and two hosts, one of them hostile: the other has its data and goes on",
+            |params, _| {
+            (params.hosts, params.sessions, params.shared_percent) = (3, 16, 0);
+            (params.small, params.tight_limits) = (false, false);
+        }),
     }
 }
 
+/// Sets the parameters of a scenario that differ from the usual ones.
+type Adjust = fn(&mut ScenarioParams, &mut SeededEntropy);
+
+fn share(params: &mut ScenarioParams, rng: &mut SeededEntropy) {
+    (params.sessions, params.bytes) = (3 + rng.below(14), 800_000);
+    (params.shared_percent, params.bad_request_percent) = (80, 25);
+}
+
 /// The parameters of a scenario.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ScenarioParams {
     /// Number of hosts.
     pub hosts: usize,
@@ -115,15 +148,8 @@ impl Scenario {
 
     /// Returns whether some of its seeds have hosts with several cores.
     pub(super) fn allows_multicore(self) -> bool {
-        matches!(
-            self,
-            Scenario::Mixed
-                | Scenario::Queues
-                | Scenario::Storm
-                | Scenario::Vanish
-                | Scenario::Stalls
-                | Scenario::Visitors
-        )
+        use Scenario::*;
+        matches!(self, Mixed | Queues | Storm | Vanish | Stalls | Visitors)
     }
 
     /// Makes the seeds of one scenario differ from those of another.
@@ -137,7 +163,7 @@ impl Scenario {
             6..9 => 3,
             _ => 4,
         };
-        let usual = ScenarioParams {
+        let mut params = ScenarioParams {
             hosts,
             sessions: 1 + rng.below(8),
             ops: 200 + rng.below(1_000),
@@ -147,134 +173,44 @@ impl Scenario {
             small: rng.chance(250_000),
             tight_limits: rng.chance(50_000),
             shared_percent: [0, 0, 30][rng.below(3) as usize],
-            memory_ppm: 0,
-            queues_ppm: 0,
-            attack_percent: 0,
-            abuses_tcp: false,
-            drops_contexts: false,
+            ..ScenarioParams::default()
         };
-        match self {
-            Scenario::Starved => ScenarioParams { small: true, ..usual },
-            Scenario::Churn => ScenarioParams {
-                sessions: 16 + rng.below(24),
-                ops: 200,
-                bytes: 300_000,
-                abrupt_percent: 60,
-                ..usual
-            },
-            Scenario::ManyQps => {
-                ScenarioParams { hosts: 2, sessions: 24 + rng.below(40), ops: 600, bytes: 600_000, ..usual }
-            }
-            Scenario::Terminate => ScenarioParams {
-                sessions: 8 + rng.below(16),
-                ops: 500,
-                bytes: 800_000,
-                bad_request_percent: 60,
-                ..usual
-            },
-            Scenario::Limits => ScenarioParams {
-                sessions: 12 + rng.below(24),
-                ops: 400,
-                bytes: 400_000,
-                abrupt_percent: 40,
-                tight_limits: true,
-                ..usual
-            },
-            Scenario::Shared | Scenario::SharedCores => ScenarioParams {
-                sessions: 3 + rng.below(14),
-                shared_percent: 80,
-                bad_request_percent: 25,
-                bytes: 800_000,
-                ..usual
-            },
-            Scenario::Memory => {
-                ScenarioParams { memory_ppm: 400_000, bad_request_percent: 15, bytes: 800_000, ..usual }
-            }
-            Scenario::Queues => {
-                ScenarioParams { queues_ppm: 60_000, sessions: 2 + rng.below(12), bytes: 800_000, ..usual }
-            }
-            Scenario::Storm => ScenarioParams {
-                sessions: 4 + rng.below(10),
-                ops: 600,
-                bytes: 400_000,
-                abrupt_percent: 10,
-                bad_request_percent: 50,
-                attack_percent: 150,
-                tight_limits: false,
-                ..usual
-            },
-            Scenario::Visitors => ScenarioParams {
-                sessions: 2 + rng.below(6),
-                ops: 400,
-                bytes: 600_000,
-                attack_percent: 100,
-                abuses_tcp: true,
-                tight_limits: false,
-                ..usual
-            },
-            Scenario::SlowStarts => ScenarioParams { bytes: 400_000, ops: 300, tight_limits: false, ..usual },
-            Scenario::Vanish => ScenarioParams { bytes: 800_000, drops_contexts: true, ..usual },
-            // Words are few bytes, and each core has its own buffers.
-            Scenario::Atomics => {
-                ScenarioParams { sessions: 12, small: true, tight_limits: false, shared_percent: 0, ..usual }
-            }
-            // Each session is the room of a connection.
-            Scenario::Storage => ScenarioParams {
-                hosts: 3,
-                sessions: 16,
-                small: false,
-                tight_limits: false,
-                shared_percent: 0,
-                ..usual
-            },
-            _ => usual,
-        }
+        (self.row().2)(&mut params, rng);
+        params
     }
 
     /// A random half of the scenario's faults.
     pub(super) fn faults(self, rng: &mut SeededEntropy) -> Vec<Fault> {
+        use Fault::*;
         let mut known = match self {
-            Scenario::Lossy => {
-                vec![Fault::Loss, Fault::Bursts, Fault::SmallQueue, Fault::Jitter, Fault::EcnMark]
-            }
-            Scenario::Reorder => vec![Fault::Reorder, Fault::Duplicate, Fault::Jitter, Fault::Loss],
-            Scenario::Outage => vec![Fault::Outage, Fault::Pause, Fault::Mtu, Fault::Loss, Fault::Jitter],
-            Scenario::SlowStarts => vec![Fault::Loss, Fault::Jitter, Fault::Duplicate, Fault::Reorder],
-            Scenario::Stalls => vec![Fault::Loss, Fault::Jitter, Fault::SlowReader, Fault::Allocation],
-            // Damage under a valid checksum may change a Connect, and a host that restarts forgets
-            // what it has written.
-            Scenario::Storage => {
-                let never = [Fault::UndetectedCorruption, Fault::Restart, Fault::SlowReader];
-                Fault::ALL.iter().copied().filter(|fault| !never.contains(fault)).collect()
-            }
-            Scenario::Corrupt => {
-                vec![Fault::Corrupt, Fault::UndetectedCorruption, Fault::Truncate, Fault::Loss]
-            }
-            Scenario::Starved => {
-                vec![Fault::TxRing, Fault::Allocation, Fault::SlowReader, Fault::SmallQueue, Fault::Loss]
-            }
+            Scenario::Lossy => vec![Loss, Bursts, SmallQueue, Jitter, EcnMark],
+            Scenario::Reorder => vec![Reorder, Duplicate, Jitter, Loss],
+            Scenario::Outage => vec![Outage, Pause, Mtu, Loss, Jitter],
+            Scenario::SlowStarts => vec![Loss, Jitter, Duplicate, Reorder],
+            Scenario::Stalls => vec![Loss, Jitter, SlowReader, Allocation],
+            Scenario::Corrupt => vec![Corrupt, UndetectedCorruption, Truncate, Loss],
+            Scenario::Starved => vec![TxRing, Allocation, SlowReader, SmallQueue, Loss],
             _ => Fault::ALL.to_vec(),
         };
+        // Damage under a valid checksum may change a Connect, and a host that restarts forgets what
+        // it has written.
+        if self == Scenario::Storage {
+            known.retain(|fault| !matches!(fault, UndetectedCorruption | Restart | SlowReader));
+        }
         let keep = known.len().div_ceil(2);
         while known.len() > keep {
             known.remove(rng.below(known.len() as u64) as usize);
         }
         // It relaxes the checks of every stream that it ends, so most runs go without it.
-        let never = matches!(
-            self,
-            Scenario::Storm
-                | Scenario::Memory
-                | Scenario::Shared
-                | Scenario::SharedCores
-                | Scenario::Visitors
-        );
+        let never =
+            matches!(self, Self::Storm | Self::Memory | Self::Shared | Self::SharedCores | Self::Visitors);
         let keeps_damage = match self {
             Scenario::Corrupt => true,
             Scenario::Atomics => ahead(rng).chance(300_000),
             _ => !never && rng.chance(250_000),
         };
         if !keeps_damage {
-            known.retain(|fault| *fault != Fault::UndetectedCorruption);
+            known.retain(|fault| *fault != UndetectedCorruption);
         }
         known
     }

@@ -10,55 +10,37 @@ use super::bad_request::BadRequest;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     /// One side disconnects after both have done everything.
-    Graceful {
-        /// Which side.
-        by: usize,
-    },
+    Graceful { by: usize },
     /// One side disconnects after this many of its own requests, whatever the other does.
-    Early {
-        /// The side.
-        by: usize,
-        /// Its requests before that.
-        after: u64,
-    },
+    Early { by: usize, after: u64 },
     /// One side destroys its queue pair after this many of its own requests.
-    Destroy {
-        /// Which side.
-        by: usize,
-        /// Its requests before that.
-        after: u64,
-    },
+    Destroy { by: usize, after: u64 },
     /// The responder rejects the connection.
     Reject,
     /// One side posts a bad request after this many of its own requests.
-    BadRequest {
-        /// Which side.
-        by: usize,
-        /// Its requests before that.
-        after: u64,
-        /// The bad request.
-        bad_request: BadRequest,
-    },
+    BadRequest { by: usize, after: u64, bad_request: BadRequest },
     /// The initiator is a hostile host, which sends this many valid messages and then attacks.
-    Attack {
-        /// Messages before that.
-        after: u64,
-        /// The attack.
-        attack: Attack,
-    },
+    Attack { after: u64, attack: Attack },
+}
+
+impl Default for Ending {
+    fn default() -> Self {
+        Ending::Graceful { by: 0 }
+    }
 }
 
 /// The order in which a host places the segments of tagged messages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Placement {
     /// In the order in which they were sent.
+    #[default]
     InOrder,
     /// Also those after a gap, except the last one of a message.
     OutOfOrder,
 }
 
 /// The plan of one session. Rates are requests in a million.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SessionPlan {
     /// Makes its byte patterns differ from those of other sessions.
     pub key: u64,

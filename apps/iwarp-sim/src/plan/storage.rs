@@ -7,6 +7,7 @@
 use ironwarp_types::{Entropy, Nanos, SeededEntropy};
 
 use super::{Change, Plan, log_uniform};
+use crate::kinds::kinds;
 
 /// The plan of all three.
 #[derive(Clone, Debug)]
@@ -33,39 +34,26 @@ pub struct StoragePlan {
     pub pauses: Vec<(usize, Nanos, Nanos)>,
 }
 
-/// What a hostile host does. It does several of these in random order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StorageHabit {
-    /// Valid Reads and Writes, as many as fit.
-    Commands,
-    /// Write Zeroes and Dataset Management of as much as they may name.
-    Fills,
-    /// Connection requests, valid and not, which it leaves at any stage.
-    Connections,
-    /// Connects, each with a controller.
-    Connects,
-    /// Fields and bytes that make no sense.
-    Nonsense,
-    /// Resets of connections in the middle of commands.
-    Resets,
-    /// Data that it asks for or offers, and does not move: it stands still.
-    Standstill,
-    /// Log pages and Identify.
-    Admin,
-}
-
-impl StorageHabit {
-    /// All.
-    pub const ALL: [StorageHabit; 8] = [
-        StorageHabit::Commands,
-        StorageHabit::Fills,
-        StorageHabit::Connections,
-        StorageHabit::Connects,
-        StorageHabit::Nonsense,
-        StorageHabit::Resets,
-        StorageHabit::Standstill,
-        StorageHabit::Admin,
-    ];
+kinds! {
+    /// What a hostile host does. It does several of these in random order.
+    pub enum StorageHabit {
+        /// Valid Reads and Writes, as many as fit.
+        Commands,
+        /// Write Zeroes and Dataset Management of as much as they may name.
+        Fills,
+        /// Connection requests, valid and not, which it leaves at any stage.
+        Connections,
+        /// Connects, each with a controller.
+        Connects,
+        /// Fields and bytes that make no sense.
+        Nonsense,
+        /// Resets of connections in the middle of commands.
+        Resets,
+        /// Data that it asks for or offers, and does not move: it stands still.
+        Standstill,
+        /// Log pages and Identify.
+        Admin,
+    }
 }
 
 /// What happens to a disk.
@@ -81,7 +69,7 @@ pub enum DiskChange {
 
 impl Plan {
     pub(super) fn draw_storage(&mut self, rng: &mut SeededEntropy) {
-        let mut habits: Vec<_> = StorageHabit::ALL.into_iter().filter(|_| rng.chance(400_000)).collect();
+        let mut habits: Vec<_> = StorageHabit::ALL.iter().copied().filter(|_| rng.chance(400_000)).collect();
         if habits.is_empty() {
             habits.push(StorageHabit::ALL[rng.below(StorageHabit::ALL.len() as u64) as usize]);
         }

@@ -13,6 +13,7 @@ use iwarp_nvmf::wire::opcode::io;
 use super::{DISK, MEMORY};
 use crate::app::SharedOracle;
 use crate::plan::StoragePlan;
+use crate::text;
 
 /// The time for a response on healthy links. It covers retransmission timers that backed off during the faults, the target's
 /// time for a disk, and the time after which it takes buffers from a host that does not move their data.
@@ -304,8 +305,4 @@ fn range_of(extent: usize) -> BlockRange {
 
 fn bytes_of(extent: usize) -> usize {
     range_of(extent).blocks as usize * 512
-}
-
-fn text(error: NvmfError) -> String {
-    error.to_string()
 }

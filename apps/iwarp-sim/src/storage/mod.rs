@@ -27,6 +27,7 @@ use iwarp_nvmf::host::{Host, HostSettings};
 
 use crate::app::SharedOracle;
 use crate::plan::{DiskChange, Plan, addresses_of};
+use crate::text;
 use honest::Honest;
 use hostile::Hostile;
 use target::StorageTarget;
@@ -131,13 +132,13 @@ impl StorageHost {
         }
     }
 
-    /// Counters that are not zero.
+    /// The counters of its stack.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let stack = match &self.role {
             Role::Target(target) => target.stack(),
             Role::Honest(_, stack) | Role::Hostile(_, stack) => stack,
         };
-        stack.counters().into_iter().filter(|(_, value)| *value > 0).collect()
+        stack.counters()
     }
 
     /// Describes what it waits for.
@@ -189,5 +190,5 @@ fn host(
 ) -> Result<Host, String> {
     let mut settings = HostSettings { hostnqn: hostnqn.to_owned(), ..HostSettings::new(at, subnqn) };
     settings.hostid = [number as u8; 16];
-    Host::new(stack, workers, settings).map_err(|error| error.to_string())
+    Host::new(stack, workers, settings).map_err(text)
 }

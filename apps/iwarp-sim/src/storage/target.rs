@@ -14,6 +14,7 @@ use iwarp_nvmf::transport::{CoreUsage, Device, Reactor};
 
 use super::{HONEST_HOST, HONEST_NQN, HOSTILE_NQN};
 use crate::plan::{DiskChange, Plan};
+use crate::text;
 
 /// Turns between two checks of who owns what. A check looks at every capsule.
 const TURNS_PER_CHECK: u32 = 64;
@@ -33,7 +34,7 @@ pub struct StorageTarget {
 impl StorageTarget {
     pub fn new(plan: &Plan, at: SocketAddr, (stack, workers): (Stack, Vec<Worker>)) -> Result<Self, String> {
         let config = config(plan, at)?;
-        let appliance = Appliance::on_stack(&config, stack, workers).map_err(|error| error.to_string())?;
+        let appliance = Appliance::on_stack(&config, stack, workers).map_err(text)?;
         let (namespaces, cores) = appliance.into_cores();
         let core = cores.into_iter().next().ok_or("a target without a core")?;
         let disks = [(); 2].map(|()| Arc::new(DiskPlan::default()));
@@ -44,7 +45,7 @@ impl StorageTarget {
             }
             devices
         };
-        let reactor = core.start_with(replace).map_err(|error| error.to_string())?;
+        let reactor = core.start_with(replace).map_err(text)?;
         let empty = reactor.usage();
         let alone = reactor.worker().resource_usage();
         Ok(StorageTarget { reactor, disks, empty, alone, turns: 0, namespaces })
@@ -117,7 +118,7 @@ fn config(plan: &Plan, at: SocketAddr) -> Result<TargetConfig, String> {
         )
     };
     // The disk has less time than it hangs at times; a host that the links cut off has more.
-    let text = format!(
+    let toml = format!(
         "listeners = [\"{at}\"]\n[stack.port]\ndevice.memory = {{}}\n[stack.net]\naddress = \"{}\"\n\
          [limits]\nbuffers = {buffers}\ntransfer_kib = 8\ncapsules = 512\nconnections = 12\n\
          connections_per_address = 9\ncontrollers = 8\ncontrollers_per_host = 5\ndiscovery_controllers = 4\n\
@@ -127,7 +128,7 @@ fn config(plan: &Plan, at: SocketAddr) -> Result<TargetConfig, String> {
         subsystem(1, HONEST_NQN, &format!("hosts = [\"{HONEST_HOST}\"]")),
         subsystem(2, HOSTILE_NQN, "allow_any_host = true"),
     );
-    let mut config = TargetConfig::from_toml(&text).map_err(|error| error.to_string())?;
+    let mut config = TargetConfig::from_toml(&toml).map_err(text)?;
     config.stack = plan.hosts[super::TARGET].config.clone();
     Ok(config)
 }

@@ -11,29 +11,36 @@
 use std::fmt::Write;
 use std::num::NonZero;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
 
+use clap::builder::TypedValueParser;
 use ironwarp_sim::{LinkConfig, SimError};
 use ironwarp_tcp::{Congestion, TcpConfig};
 use ironwarp_types::Nanos;
 
 use super::smoltcp_node::SmoltcpCongestion;
 use super::two_hosts::{Stack, TwoHostRun};
+use crate::campaign::on_threads;
 
-/// One cable and one pair of hosts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// One link and the hosts at its ends.
+#[derive(clap::Args, Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {
-    /// Frames lost in a million.
-    pub loss_ppm: u32,
-    /// The round-trip time of the empty cable, in microseconds.
+    /// The round-trip time of the empty link, in microseconds
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub rtt_us: u64,
-    /// Its rate.
+    /// Its rate
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=400))]
     pub gbit_s: u64,
-    /// Buffers and windows at both ends, in bytes.
+    /// Buffers and windows at both ends, in KiB; `tcp.rcv_window_bytes` is 1024 KiB unless configured
+    #[arg(long = "window-kib", value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(4..=65_536).map(|kib| kib << 10))]
     pub window_bytes: u32,
-    /// The largest IP packet, in bytes.
+    /// The largest IP packet, in bytes
+    #[arg(long = "mtu", value_name = "N", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..=9600))]
     pub mtu_bytes: u16,
+    /// Frames lost in a million, in both directions
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=200_000))]
+    pub loss_ppm: u32,
 }
 
 /// The stacks, in column order.
@@ -110,20 +117,11 @@ impl Point {
 /// Returns the whole table as CSV, computed on one thread per core. Calls `progress` after every point.
 pub fn table(progress: impl Fn() + Sync) -> Result<String, SimError> {
     let points = points();
-    let next = AtomicUsize::new(0);
     let rows = points.iter().map(|_| OnceLock::new()).collect::<Vec<OnceLock<Row>>>();
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(at) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < points.len())
-                {
-                    rows[at].get_or_init(|| points[at].row());
-                    progress();
-                }
-            });
-        }
+    on_threads(threads, points.len(), &AtomicBool::new(false), |at| {
+        rows[at].get_or_init(|| points[at].row());
+        progress();
     });
     let names = STACKS.map(|(name, _)| name).join(",");
     let mut csv = format!("mtu_bytes,window_bytes,gbit_s,rtt_us,loss_ppm,{names}\n");

@@ -49,7 +49,6 @@ pub struct Task {
     pub notes_arrivals: bool,
 }
 
-/// The peer's task.
 impl Task {
     /// The peer sends what this end expects, and closes at the end.
     #[must_use]
@@ -65,7 +64,7 @@ impl Task {
 }
 
 /// A task in progress. Serves as the byte source that the engine pulls from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TaskProgress {
     /// The task.
     pub task: Task,
@@ -95,20 +94,7 @@ pub struct TaskProgress {
 impl TaskProgress {
     /// A task at its start.
     pub fn new(task: Task) -> Self {
-        TaskProgress {
-            task,
-            sent: 0,
-            taken: 0,
-            wrong_at: None,
-            began_at: None,
-            warm_at: None,
-            done_at: None,
-            peer_closed_at: None,
-            arrivals: Vec::new(),
-            closed: false,
-            next_read: Nanos::ZERO,
-            now: Nanos::ZERO,
-        }
+        TaskProgress { task, ..TaskProgress::default() }
     }
 
     /// Bytes not yet passed to TCP.

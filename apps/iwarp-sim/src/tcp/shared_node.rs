@@ -7,12 +7,19 @@ use ironwarp_sim::Node;
 use ironwarp_types::Nanos;
 
 /// A handle to a node; clones refer to the same one. A network owns one clone, a test keeps another.
-pub struct SharedNode<N>(Rc<RefCell<N>>);
+pub struct SharedNode<N: ?Sized>(Rc<RefCell<N>>);
 
 impl<N> SharedNode<N> {
     /// Wraps a node.
     pub fn new(node: N) -> Self {
         SharedNode(Rc::new(RefCell::new(node)))
+    }
+}
+
+impl<N: ?Sized> SharedNode<N> {
+    /// A handle to a node of any type with a trait.
+    pub(super) fn of_trait(node: Rc<RefCell<N>>) -> Self {
+        SharedNode(node)
     }
 
     /// Borrows the node. Must not be called from within its own poll.
@@ -26,13 +33,13 @@ impl<N> SharedNode<N> {
     }
 }
 
-impl<N> Clone for SharedNode<N> {
+impl<N: ?Sized> Clone for SharedNode<N> {
     fn clone(&self) -> Self {
         SharedNode(self.0.clone())
     }
 }
 
-impl<N: Node> Node for SharedNode<N> {
+impl<N: Node + ?Sized> Node for SharedNode<N> {
     fn poll(&mut self, now: Nanos) -> Option<Nanos> {
         self.0.borrow_mut().poll(now)
     }

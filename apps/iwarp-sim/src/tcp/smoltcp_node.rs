@@ -52,14 +52,14 @@ pub struct SmoltcpNode {
     interface: Interface,
     sockets: SocketSet<'static>,
     socket: SocketHandle,
-    control: MemoryControl,
-    frames_made: usize,
+    pub(super) control: MemoryControl,
+    pub(super) frames_made: usize,
     /// The progress of its task.
     pub task_progress: TaskProgress,
-    /// When the connection ended.
-    pub closed_at: Option<Nanos>,
+    /// When the connection ended, except for TIME-WAIT.
+    pub(super) closed_at: Option<Nanos>,
     /// Whether the peer reset it.
-    pub was_reset: bool,
+    pub(super) was_reset: bool,
     started: bool,
 }
 
@@ -78,8 +78,6 @@ impl SmoltcpNode {
         });
         let mut sockets = SocketSet::new(Vec::new());
         let socket = sockets.add(socket(setup));
-        let task_progress = TaskProgress::new(task);
-        let (closed_at, was_reset, started) = (None, false, false);
         SmoltcpNode {
             device,
             interface,
@@ -87,10 +85,10 @@ impl SmoltcpNode {
             socket,
             control,
             frames_made,
-            task_progress,
-            closed_at,
-            was_reset,
-            started,
+            task_progress: TaskProgress::new(task),
+            closed_at: None,
+            was_reset: false,
+            started: false,
         }
     }
 
@@ -109,21 +107,6 @@ impl SmoltcpNode {
     /// The socket's state.
     pub fn state(&self) -> tcp::State {
         self.sockets.get::<Socket>(self.socket).state()
-    }
-
-    /// Returns whether the connection has ended, except for TIME-WAIT.
-    pub fn is_over(&self) -> bool {
-        self.closed_at.is_some()
-    }
-
-    /// The port's controls, pools and counts.
-    pub fn control(&self) -> &MemoryControl {
-        &self.control
-    }
-
-    /// Number of buffers in both pools of its port.
-    pub fn frames_made(&self) -> usize {
-        self.frames_made
     }
 
     fn receive(&mut self, at: Instant) {

@@ -3,8 +3,11 @@
 //! A [`TwoHostRun`] describes the hosts, the cable and the two tasks; [`TwoHostRun::run`] executes it. The same
 //! `TwoHostRun` gives the same [`Outcome`] to the last byte and nanosecond.
 
-use ironwarp_port::memory::MemoryConfig;
-use ironwarp_sim::{LinkConfig, LinkCounts, LinkId, Node, NodeId, SimError, SimNet};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use ironwarp_port::memory::{MemoryConfig, MemoryPort};
+use ironwarp_sim::{LinkConfig, LinkCounts, Node, SimError, SimNet};
 use ironwarp_stats::Counter;
 use ironwarp_tcp::{Congestion, TcpConfig};
 use ironwarp_types::Nanos;
@@ -84,130 +87,118 @@ impl TwoHostRun {
         for (at, direction, config) in &self.changes {
             net.change_link_at(*at, links[*direction & 1], config.clone());
         }
-        let [a_config, b_config] = configs;
-        let hosts = [self.host(0, a_config, a_port), self.host(1, b_config, b_port)];
-        for (host, filter) in hosts.iter().zip(filters) {
-            host.set_filter(filter);
+        let ([a_config, b_config], [a_filter, b_filter]) = (configs, filters);
+        let hosts = [self.host(0, a_config, a_port, a_filter), self.host(1, b_config, b_port, b_filter)];
+        for (host, port) in hosts.iter().zip([a, b]) {
+            net.add_node(Box::new(host.clone()) as Box<dyn Node>, &[port]);
         }
-        let nodes = [net.add_node(hosts[0].node(), &[a]), net.add_node(hosts[1].node(), &[b])];
-        hosts[1].listen(&self.tasks[1]);
-        hosts[0].connect(net.now(), &self.tasks[0]);
-        let finished = net.run_until_done(self.until, |_| hosts.iter().all(Host::is_over))?;
-        Ok(Outcome::new(&net, nodes, links, hosts, finished))
+        let finished =
+            net.run_until_done(self.until, |_| hosts.iter().all(|host| host.borrow().is_over()))?;
+        Ok(Outcome {
+            finished,
+            ended_at: net.now(),
+            trace_hash: net.trace_hash(),
+            task_progress: hosts.each_ref().map(|host| host.borrow().progress()),
+            counts: links.map(|link| net.link(link).counts()),
+            hosts,
+        })
     }
 
-    fn host(&self, end: usize, device: MemoryConfig, port: ironwarp_port::memory::MemoryPort) -> Host {
-        let (host, window, mtu) = (end as u8 + 1, self.windows[end], self.mtus[end]);
+    /// The host at an end. The first one connects, the other one listens.
+    fn host(&self, end: usize, device: MemoryConfig, port: MemoryPort, filter: Option<RxFilter>) -> Host {
+        let (host, window, mtu, seed) = (end as u8 + 1, self.windows[end], self.mtus[end], self.seed);
+        let task = self.tasks[end].clone();
+        // A fresh engine has room for a listener and for a connection, and so has an unused socket.
+        let opened = |is_ok: bool| debug_assert!(is_ok, "a fresh host connects or listens");
         match self.stacks[end] {
             Stack::Ironwarp(congestion) => {
                 let tcp = TcpConfig { congestion, ..tcp_config(&self.tcp, mtu, window) };
-                let (seed, check_every, connections) = (self.seed, self.check_every, 2);
-                Host::Ironwarp(SharedNode::new(IronwarpNode::new(
-                    IronwarpSetup { host, device, tcp, seed, check_every, connections },
-                    port,
-                )))
+                let (check_every, connections) = (self.check_every, 2);
+                let setup = IronwarpSetup { host, device, tcp, seed, check_every, connections };
+                let mut node = IronwarpNode::new(setup, port);
+                node.rx_filter = filter;
+                opened(match end {
+                    0 => node.connect(Nanos::ZERO, Some(FROM_PORT), (2, PORT), task).is_ok(),
+                    _ => node.listen(PORT, task).is_ok(),
+                });
+                SharedNode::of_trait(Rc::new(RefCell::new(node)))
             }
             Stack::Smoltcp(congestion) => {
                 let (buffer_bytes, delays_acks) = (window as usize, self.smoltcp_delays_acks);
-                let setup =
-                    SmoltcpSetup { host, device, buffer_bytes, congestion, delays_acks, seed: self.seed };
-                Host::Smoltcp(SharedNode::new(SmoltcpNode::new(&setup, port, self.tasks[end].clone())))
+                let setup = SmoltcpSetup { host, device, buffer_bytes, congestion, delays_acks, seed };
+                let mut node = SmoltcpNode::new(&setup, port, task);
+                opened(match end {
+                    0 => node.connect(FROM_PORT, (2, PORT)).is_ok(),
+                    _ => node.listen(PORT).is_ok(),
+                });
+                SharedNode::of_trait(Rc::new(RefCell::new(node)))
             }
         }
     }
 }
 
 /// A host of a run.
-#[derive(Clone)]
-pub enum Host {
-    /// One with our engine.
-    Ironwarp(SharedNode<IronwarpNode>),
-    /// One with smoltcp.
-    Smoltcp(SharedNode<SmoltcpNode>),
+pub type Host = SharedNode<dyn TcpNode>;
+
+/// A node with one connection.
+pub trait TcpNode: Node {
+    /// The progress of its task, finished or not.
+    fn progress(&self) -> TaskProgress;
+    /// Returns whether its connection has ended.
+    fn is_over(&self) -> bool;
+    /// Returns whether the peer reset its connection.
+    fn was_reset(&self) -> bool;
+    /// Number of buffers of both pools in use.
+    fn frames_in_use(&self) -> usize;
+    /// Reads a counter of our engine; 0 for smoltcp, which has none.
+    fn counter(&self, counter: Counter) -> u64;
 }
 
-impl Host {
-    /// The node, which a network polls.
-    pub fn node(&self) -> Box<dyn Node> {
-        match self {
-            Host::Ironwarp(node) => Box::new(node.clone()),
-            Host::Smoltcp(node) => Box::new(node.clone()),
-        }
+impl TcpNode for IronwarpNode {
+    fn progress(&self) -> TaskProgress {
+        let finished = self.finished.last().map(|finished| &finished.task_progress);
+        let going_on = || self.connections().next().map(|(_, task_progress)| task_progress);
+        finished.or_else(going_on).cloned().unwrap_or_default()
     }
 
-    /// The progress of its task, finished or not.
-    pub fn task_progress(&self) -> TaskProgress {
-        match self {
-            Host::Ironwarp(node) => {
-                let node = node.borrow();
-                let finished = node.finished.last().map(|finished| finished.task_progress.clone());
-                let going_on = || node.connections().next().map(|(_, task_progress)| task_progress.clone());
-                finished.or_else(going_on).unwrap_or_else(|| TaskProgress::new(Task::default()))
-            }
-            Host::Smoltcp(node) => node.borrow().task_progress.clone(),
-        }
+    fn is_over(&self) -> bool {
+        !self.finished.is_empty()
     }
 
-    /// Returns whether its connection has ended.
-    pub fn is_over(&self) -> bool {
-        match self {
-            Host::Ironwarp(node) => !node.borrow().finished.is_empty(),
-            Host::Smoltcp(node) => node.borrow().is_over(),
-        }
+    fn was_reset(&self) -> bool {
+        self.ends.reset > 0
     }
 
-    /// Returns whether the peer reset its connection.
-    pub fn was_reset(&self) -> bool {
-        match self {
-            Host::Ironwarp(node) => node.borrow().ends.reset > 0,
-            Host::Smoltcp(node) => node.borrow().was_reset,
-        }
+    fn frames_in_use(&self) -> usize {
+        let free = self.control().free_frames();
+        self.frames_made - free.rx - free.tx
     }
 
-    /// Reads a counter of our engine; 0 for smoltcp, which has none.
-    pub fn read(&self, counter: Counter) -> u64 {
-        match self {
-            Host::Ironwarp(node) => node.borrow().read(counter),
-            Host::Smoltcp(_) => 0,
-        }
+    fn counter(&self, counter: Counter) -> u64 {
+        self.read(counter)
+    }
+}
+
+impl TcpNode for SmoltcpNode {
+    fn progress(&self) -> TaskProgress {
+        self.task_progress.clone()
     }
 
-    /// Number of buffers of both pools in use.
-    pub fn frames_in_use(&self) -> usize {
-        let free = match self {
-            Host::Ironwarp(node) => node.borrow().control().free_frames(),
-            Host::Smoltcp(node) => node.borrow().control().free_frames(),
-        };
-        let made = match self {
-            Host::Ironwarp(node) => node.borrow().frames_made(),
-            Host::Smoltcp(node) => node.borrow().frames_made(),
-        };
-        made - free.rx - free.tx
+    fn is_over(&self) -> bool {
+        self.closed_at.is_some()
     }
 
-    fn set_filter(&self, filter: Option<RxFilter>) {
-        if let Host::Ironwarp(node) = self {
-            node.borrow_mut().rx_filter = filter;
-        }
+    fn was_reset(&self) -> bool {
+        self.was_reset
     }
 
-    fn listen(&self, task: &Task) {
-        match self {
-            // A fresh engine has room for a listener, and an unused socket can listen.
-            Host::Ironwarp(node) => node.borrow_mut().listen(PORT, task.clone()).unwrap_or_default(),
-            Host::Smoltcp(node) => node.borrow_mut().listen(PORT).unwrap_or_default(),
-        }
+    fn frames_in_use(&self) -> usize {
+        let free = self.control.free_frames();
+        self.frames_made - free.rx - free.tx
     }
 
-    fn connect(&self, now: Nanos, task: &Task) {
-        match self {
-            Host::Ironwarp(node) => {
-                let opened = node.borrow_mut().connect(now, Some(FROM_PORT), (2, PORT), task.clone());
-                debug_assert!(opened.is_ok(), "a fresh engine connects");
-            }
-            // An unused socket can connect.
-            Host::Smoltcp(node) => node.borrow_mut().connect(FROM_PORT, (2, PORT)).unwrap_or_default(),
-        }
+    fn counter(&self, _counter: Counter) -> u64 {
+        0
     }
 }
 
@@ -228,23 +219,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn new<N: Node>(
-        net: &SimNet<N>,
-        _nodes: [NodeId; 2],
-        links: [LinkId; 2],
-        hosts: [Host; 2],
-        finished: bool,
-    ) -> Self {
-        Outcome {
-            finished,
-            ended_at: net.now(),
-            trace_hash: net.trace_hash(),
-            task_progress: [hosts[0].task_progress(), hosts[1].task_progress()],
-            counts: links.map(|link| net.link(link).counts()),
-            hosts,
-        }
-    }
-
     /// Goodput of the connecting host's bytes, in bits per second.
     pub fn goodput_bits_per_s(&self) -> u64 {
         self.task_progress[1].goodput_bits_per_s(&self.task_progress[0])

@@ -11,6 +11,7 @@ use crate::app::{App, Oracle};
 use crate::hostile::Hostile;
 use crate::plan::{Fault, Plan};
 use crate::storage::StorageHost;
+use crate::text;
 use crate::wire::FrameChecker;
 
 impl World {
@@ -72,14 +73,14 @@ impl World {
     fn connect_links(&mut self) {
         let plan = &self.plan;
         if !plan.switched {
-            let config = plan.cables[0].healthy.clone();
+            let config = plan.cables[0].clone();
             self.cables.push(self.net.connect(self.ports[0], self.ports[1], config));
             return;
         }
         let (mut switch_ports, mut ids) = (Vec::new(), Vec::new());
         for (number, cable) in plan.cables.iter().enumerate() {
             let (id, port) = self.net.add_port(&switch_port(plan.mtu_max()));
-            self.cables.push(self.net.connect(self.ports[number], id, cable.healthy.clone()));
+            self.cables.push(self.net.connect(self.ports[number], id, cable.clone()));
             switch_ports.push(port);
             ids.push(id);
         }
@@ -94,19 +95,14 @@ impl World {
         let builder = Stack::builder(plan.config.clone());
         let clock = HostClock::new(self.net.clock());
         let built = builder.build_replayable_cores(queues, clock.clone(), plan.secret);
-        let built = built.map_err(|error| error.to_string())?;
-        if self.plan.storage.is_some() {
-            let host = StorageHost::new(&self.plan, number, built, &self.oracle)?;
-            let node = SimNode::Storage(Box::new(host));
-            let id = self.net.add_node(node, &[self.ports[number]]);
-            self.hosts.push(id);
-            return Ok(());
-        }
-        let app = App::new(number, &built.0, plan, &self.plan.common, &self.oracle);
-        let app = app.map_err(|error| error.to_string())?;
-        let host = Host::new(number, clock, built, app, &self.oracle, plan);
-        let id = self.net.add_node(SimNode::Host(Box::new(host)), &[self.ports[number]]);
-        self.hosts.push(id);
+        let built = built.map_err(text)?;
+        let node = if self.plan.storage.is_some() {
+            SimNode::Storage(Box::new(StorageHost::new(&self.plan, number, built, &self.oracle)?))
+        } else {
+            let app = App::new(number, &built.0, plan, &self.plan.common, &self.oracle).map_err(text)?;
+            SimNode::Host(Box::new(Host::new(number, clock, built, app, &self.oracle, plan)))
+        };
+        self.hosts.push(self.net.add_node(node, &[self.ports[number]]));
         Ok(())
     }
 }

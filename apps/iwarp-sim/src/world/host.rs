@@ -1,6 +1,6 @@
 //! A whole host: its cores, from verbs to frames, and the application on it.
 
-use ironwarp::{ResourceUsage, Stack, Worker};
+use ironwarp::{Stack, Worker};
 use ironwarp_sim::Node;
 use ironwarp_types::Nanos;
 
@@ -12,10 +12,9 @@ use crate::plan::HostPlan;
 /// A host.
 pub struct Host {
     number: usize,
-    clock: HostClock,
-    /// Kept for its counters.
-    stack: Stack,
-    cores: Cores,
+    pub(super) clock: HostClock,
+    pub(super) stack: Stack,
+    pub(super) cores: Cores,
     app: App,
     oracle: SharedOracle,
     fault: Option<String>,
@@ -44,26 +43,6 @@ impl Host {
     pub fn restart(&mut self, now: Nanos) -> Result<(), String> {
         let outcome = self.app.restart(&self.stack, now);
         outcome.map_err(|error| format!("host {}: restarting failed: {error}", self.number))
-    }
-
-    /// Stops a core until `until`.
-    pub fn stall(&mut self, core: usize, until: Nanos) {
-        self.cores.stall(core, until);
-    }
-
-    /// The clock of the host.
-    pub fn clock(&self) -> &HostClock {
-        &self.clock
-    }
-
-    /// The resources that the cores hold.
-    pub fn resource_usage(&self) -> Vec<ResourceUsage> {
-        self.cores.resource_usage()
-    }
-
-    /// Counters that are not zero.
-    pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.stack.counters().into_iter().filter(|(_, value)| *value > 0).collect()
     }
 }
 

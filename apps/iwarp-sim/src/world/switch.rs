@@ -9,19 +9,12 @@ use ironwarp_types::{MacAddr, Nanos};
 pub struct Switch {
     ports: Vec<MemoryPort>,
     macs: Vec<MacAddr>,
-    /// Frames with an unknown destination, and frames dropped for lack of room.
-    dropped: u64,
 }
 
 impl Switch {
     /// The host with address `macs[n]` is on `ports[n]`.
     pub fn new(ports: Vec<MemoryPort>, macs: Vec<MacAddr>) -> Self {
-        Switch { ports, macs, dropped: 0 }
-    }
-
-    /// Number of dropped frames.
-    pub fn dropped_frames(&self) -> u64 {
-        self.dropped
+        Switch { ports, macs }
     }
 
     fn forward(&mut self, from: usize, frame: &[u8]) {
@@ -30,22 +23,18 @@ impl Switch {
             (0..self.ports.len()).filter(|port| *port != from).for_each(|port| self.send(port, frame));
             return;
         }
-        match self.macs.iter().position(|mac| mac.0 == *to) {
-            Some(port) if port != from => self.send(port, frame),
-            _ => self.dropped += 1,
-        }
+        // A frame to an unknown destination is dropped.
+        let port = self.macs.iter().position(|mac| mac.0 == *to).filter(|port| *port != from);
+        port.into_iter().for_each(|port| self.send(port, frame));
     }
 
     fn send(&mut self, to: usize, bytes: &[u8]) {
-        let Some(mut copy) = self.ports[to].alloc() else {
-            self.dropped += 1;
-            return;
-        };
+        // A frame without room is dropped.
+        let Some(mut copy) = self.ports[to].alloc() else { return };
         copy.resize(bytes.len());
         copy.bytes_mut().copy_from_slice(bytes);
         let mut out = Burst::from_iter([copy.seal(TxMeta::default())]);
         self.ports[to].tx_burst(&mut out);
-        self.dropped += out.len() as u64;
     }
 }
 

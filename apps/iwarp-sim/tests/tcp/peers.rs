@@ -51,6 +51,7 @@ fn run_whole(two_host_run: &TwoHostRun) -> Outcome {
         );
     }
     for host in &outcome.hosts {
+        let host = host.borrow();
         assert_eq!((host.was_reset(), host.frames_in_use()), (false, 0), "{two_host_run:?}");
     }
     outcome
@@ -180,7 +181,7 @@ fn an_abort_ends_the_connection_at_both_ends() {
         let outcome = run(&two_host_run);
         assert!(outcome.finished, "{two_host_run:?}");
         assert!(
-            outcome.hosts[1 - aborts].was_reset() && !outcome.hosts[aborts].was_reset(),
+            outcome.hosts[1 - aborts].borrow().was_reset() && !outcome.hosts[aborts].borrow().was_reset(),
             "{two_host_run:?}"
         );
         assert!(outcome.task_progress[aborts].taken >= 20_000);

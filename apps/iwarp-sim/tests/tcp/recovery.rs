@@ -80,7 +80,11 @@ fn two_round_trips_and_the_probe_timer() -> Nanos {
 fn repair_time(stack: Stack, lost: &[u64]) -> Nanos {
     let two_host_run = transfer(stack, BYTES);
     let (whole, damaged) = (run(&two_host_run, &[]), run(&two_host_run, lost));
-    assert_eq!(damaged.hosts[0].read(Counter::TcpTimeouts), 0, "{stack:?}: a timeout repaired {lost:?}");
+    assert_eq!(
+        damaged.hosts[0].borrow().counter(Counter::TcpTimeouts),
+        0,
+        "{stack:?}: a timeout repaired {lost:?}"
+    );
     done_at(&damaged).since(done_at(&whole))
 }
 
@@ -184,7 +188,7 @@ fn data_resumes_within_one_outage_length_and_one_timeout() {
             let took = first_after(&outcome, end + RTT);
             println!(
                 "{name}: data flows {took:?} after {outage_ms} ms; {} black holes, {:?}",
-                outcome.hosts[0].read(Counter::TcpPmtuBlackHoles),
+                outcome.hosts[0].borrow().counter(Counter::TcpPmtuBlackHoles),
                 outcome.goodput_bits_per_s()
             );
             assert!(took <= length + rto_min + RTT + WHEEL, "{name} after {outage_ms} ms: {took:?}");

@@ -1,12 +1,12 @@
-//! A hostile host on a simulated link: it sends packets of one kind at a steady rate.
+//! A hostile host on a simulated link: it sends packets of one kind at a steady rate, some of them on connections that
+//! it opens for that.
 
 use ironwarp_port::memory::MemoryPort;
 use ironwarp_sim::Node;
-use ironwarp_testkit::{Frames, Route};
+use ironwarp_testkit::{ConnState, FIN, Frames, Route, Segment};
 use ironwarp_types::Nanos;
 
-use super::guest::Guest;
-use crate::adversary::{Adversary, Needs, Place, RawWire, packets};
+use crate::adversary::{Adversary, Needs, PORT, Peer, Place, RawWire, packets};
 
 /// A hostile host.
 pub struct Visitors {
@@ -65,7 +65,11 @@ impl Visitors {
 
     fn open(&mut self, now: Nanos, out: &mut Frames) -> Guest {
         self.next_port = self.next_port.checked_add(1).unwrap_or(FIRST_PORT);
-        Guest::open(self.schedule.kind, self.route, self.next_port, self.place, now, out)
+        let iss = 0x1000 + (u32::from(self.next_port) << 16);
+        let (peer, syn) = Peer::open(self.route, [self.next_port, PORT], iss);
+        out.push(syn);
+        let (kind, place, stage) = (self.schedule.kind, self.place, Stage::Starting);
+        Guest { peer, kind, place, stage, quiet_since: now, unacked: 0 }
     }
 
     fn receive(&mut self, now: Nanos) -> bool {
@@ -73,9 +77,11 @@ impl Visitors {
         let (segments, frames, is_full) = self.wire.receive(&mut out);
         self.arrived += frames as u64;
         for arrived in segments {
-            let Some(place) = self.guests.iter().position(|guest| guest.owns(&arrived)) else { continue };
+            let Some(place) = self.guests.iter().position(|guest| guest.peer.conn.owns(&arrived)) else {
+                continue;
+            };
             self.guests[place].on_segment(&arrived.1, &mut out);
-            if self.guests[place].is_over() {
+            if self.guests[place].stage == Stage::Over {
                 self.ended += 1;
                 self.guests[place] = self.open(now, &mut out);
             }
@@ -103,7 +109,7 @@ impl Visitors {
         let mut out = Vec::new();
         self.was_open |= self.open_conns() == self.guests.len();
         if self.was_open {
-            let ports = self.guests.first().map_or([0; 2], Guest::ports);
+            let ports = self.guests.first().map_or([0; 2], |guest| guest.peer.conn.ports);
             out.extend(packets::of_kind(self.schedule.kind, self.route, ports, turn as u32));
         }
         if let Some(guest) = self.guests.get_mut(turn % count) {
@@ -117,7 +123,7 @@ impl Visitors {
 
     /// Number of its connections that send packets of the kind.
     pub fn open_conns(&self) -> usize {
-        self.guests.iter().filter(|guest| guest.is_running()).count()
+        self.guests.iter().filter(|guest| guest.stage == Stage::Running).count()
     }
 
     fn due(&self) -> Nanos {
@@ -141,3 +147,95 @@ impl Node for Visitors {
 
 /// Local ports from here on.
 const FIRST_PORT: u16 = 2_000;
+
+/// A connection of a hostile host: it connects, starts its stream, and sends packets of its kind.
+struct Guest {
+    peer: Peer,
+    kind: Adversary,
+    place: Place,
+    stage: Stage,
+    /// Since when the victim has acknowledged nothing, and up to where it has acknowledged.
+    quiet_since: Nanos,
+    unacked: usize,
+}
+
+#[derive(PartialEq, Eq)]
+enum Stage {
+    /// Its SYN or its request has no reply.
+    Starting,
+    /// It sends packets of its kind.
+    Running,
+    /// It has sent its only packet of the kind.
+    Sent,
+    /// The victim has ended it.
+    Over,
+}
+
+impl Guest {
+    /// Handles a segment of the victim.
+    fn on_segment(&mut self, segment: &Segment, out: &mut Frames) {
+        let was_opening = self.peer.conn.state == ConnState::Opening;
+        self.peer.on_segment(segment, out);
+        if self.peer.conn.state == ConnState::Over || segment.has(FIN) {
+            out.push(self.peer.conn.reset());
+            self.stage = Stage::Over;
+        } else if was_opening && self.peer.conn.state == ConnState::Open {
+            match self.kind {
+                Adversary::Startups => self.run(out),
+                _ => self.peer.request(&[], out),
+            }
+        } else if self.stage == Stage::Starting
+            && let Ok(Some(_)) = self.peer.take_reply()
+        {
+            self.run(out);
+        }
+    }
+
+    /// The stream is established.
+    fn run(&mut self, out: &mut Frames) {
+        if let Adversary::Habit(habit) = self.kind {
+            self.peer.adopt(habit, self.place, out);
+        }
+        self.stage = Stage::Running;
+        if self.kind.needs() == Needs::FreshConn {
+            self.step(out);
+        }
+    }
+
+    /// Sends the next packets of its kind, if its window has room.
+    fn step(&mut self, out: &mut Frames) {
+        if self.stage != Stage::Running || self.peer.conn.unacked_bytes() >= WINDOW_BYTES {
+            return;
+        }
+        self.peer.step(out);
+        self.peer.next_packets(self.kind, self.place, out);
+        if self.kind.needs() == Needs::FreshConn {
+            self.stage = Stage::Sent;
+        }
+    }
+
+    /// Resends what has had no acknowledgement for a while. A connection whose only packet is sent gives up instead.
+    fn on_time(&mut self, now: Nanos, out: &mut Frames) {
+        let unacked = self.peer.conn.unacked_bytes();
+        let is_waiting = unacked > 0 || self.stage != Stage::Running;
+        if unacked != self.unacked || !is_waiting {
+            (self.unacked, self.quiet_since) = (unacked, now);
+        }
+        if now < self.quiet_since + PATIENCE {
+            return;
+        }
+        self.quiet_since = now;
+        if self.stage == Stage::Sent {
+            out.push(self.peer.conn.reset());
+            self.stage = Stage::Over;
+        } else {
+            self.peer.conn.resend(out);
+        }
+    }
+}
+
+/// The most bytes in flight: less than a victim's window.
+const WINDOW_BYTES: usize = 64 << 10;
+
+/// The time without an acknowledgement after which a connection resends.
+const PATIENCE: Nanos = Nanos::from_millis(2);

@@ -5,11 +5,8 @@
 //! as much longer as the packets of its kind cost more instructions than an honest one ([`Bounds`](super::Bounds)). All
 //! frames of the hostile host cost that, those of its handshakes too.
 
-mod bulk;
 mod flood;
-mod guest;
 pub mod star;
-mod whole_host;
 
 pub use flood::{Schedule, Visitors};
 
@@ -18,9 +15,10 @@ use ironwarp_sim::PortId;
 use ironwarp_types::Nanos;
 
 use super::Adversary;
+use super::host::Host;
 use crate::tcp::{SharedNode, link_address};
-use star::{ATTACKER, CLIENT, FRAME_COST, SERVER, StarNet, star};
-use whole_host::WholeHost;
+use crate::text;
+use star::{ATTACKER, CLIENT, FRAME_COST, FRAMES, RING_FRAMES, SERVER, StarNet, star};
 
 /// The connections have reached their steady rate by then.
 const START: Nanos = Nanos::from_millis(20);
@@ -31,8 +29,8 @@ const ATTACK: Nanos = Nanos::from_millis(30);
 pub struct Beside {
     net: StarNet,
     server_port: PortId,
-    client: SharedNode<WholeHost>,
-    server: SharedNode<WholeHost>,
+    client: SharedNode<Host>,
+    server: SharedNode<Host>,
     attacker: Option<(Adversary, SharedNode<Visitors>)>,
 }
 
@@ -72,20 +70,22 @@ impl Beside {
     fn new(schedule: Option<Schedule>, markers: bool) -> Result<Self, String> {
         let (mut net, [client_port, server_port, attacker_port]) = star(11);
         let change = |config: &mut Config| {
+            config.port.ring_size = RING_FRAMES as u16;
             config.mpa.markers = markers;
             // A host that guesses is refused for a while. Here each guess counts.
             config.limits.protection_errors = 0;
         };
-        let mut client = WholeHost::new(CLIENT, client_port.1, net.clock(), change)?;
-        let mut server = WholeHost::new(SERVER, server_port.1, net.clock(), change)?;
-        client.bulk.set_remote(server.bulk.memory());
-        server.bulk.set_remote(client.bulk.memory());
-        let place = server.place();
+        let mut server = Host::new(SERVER, (server_port.1, FRAMES), net.clock(), None, change)?;
+        let address = Some([10, 0, 0, SERVER]);
+        let mut client = Host::new(CLIENT, (client_port.1, FRAMES), net.clock(), address, change)?;
+        client.app.partner = Some(server.app.memory());
+        server.app.partner = Some(client.app.memory());
+        let place = server.app.place();
         let (client, server) = (SharedNode::new(client), SharedNode::new(server));
         net.add_node(Box::new(client.clone()), &[client_port.0]);
         let id = net.add_node(Box::new(server.clone()), &[server_port.0]);
         net.set_frame_cost(id, FRAME_COST);
-        let attacker = schedule.zip(place).map(|(schedule, place)| {
+        let attacker = schedule.map(|schedule| {
             let extra = extra_cost(schedule.kind);
             let source = link_address(ATTACKER).0;
             net.set_arrival_cost(
@@ -101,14 +101,14 @@ impl Beside {
 
     /// Runs the hosts through the time of the attack.
     pub fn run(mut self) -> Result<Kept, String> {
-        self.net.run_until(START).map_err(|error| error.to_string())?;
+        self.net.run_until(START).map_err(text)?;
         let before = self.written_bytes();
-        self.net.run_until(START + ATTACK).map_err(|error| error.to_string())?;
+        self.net.run_until(START + ATTACK).map_err(text)?;
         let bytes = self.written_bytes() - before;
         let (client, server) = (self.client.borrow(), self.server.borrow());
         let mut kept = Kept {
             bytes,
-            ended: client.bulk.ended + server.bulk.ended,
+            ended: client.app.ended + server.app.ended,
             refused: self.net.refused_frames(self.server_port),
             held: server.held(),
             ..Kept::default()
@@ -117,13 +117,13 @@ impl Beside {
             let attacker = attacker.borrow();
             kept.hostile = attacker.sent + attacker.replies;
             (kept.conns, kept.ended_conns) = (attacker.open_conns(), attacker.ended);
-            kept.counted = server.counter(kind.bounds().counter);
+            kept.counted = server.counter(kind.bounds().counter).unwrap_or(0);
         }
         Ok(kept)
     }
 
     fn written_bytes(&self) -> u64 {
-        self.client.borrow().bulk.written_bytes + self.server.borrow().bulk.written_bytes
+        self.client.borrow().app.written_bytes + self.server.borrow().app.written_bytes
     }
 }
 

@@ -11,7 +11,7 @@
 use ironwarp::{RemoteMemory, STag};
 
 use super::{Pattern, Piece, Tag};
-use crate::app::oracle::{Posted, Side};
+use crate::app::{Posted, Side};
 
 /// A piece that is granted.
 pub struct Grant {
@@ -29,7 +29,6 @@ pub struct Grant {
     pub only: bool,
     /// Whether the peer may invalidate it.
     pub for_stream: bool,
-    /// Its state.
     pub state: GrantState,
     /// The number of the owner's request that invalidates it.
     pub ended_by: Option<u64>,
@@ -65,21 +64,27 @@ const ENDED_MAX: usize = 4;
 /// Number of unbound tags that are kept for later binds.
 const SPARE_MAX: usize = 8;
 
+impl Grant {
+    /// Returns whether the peer may write to it now.
+    pub fn is_writable(&self) -> bool {
+        self.state == GrantState::Granted && self.usage == GrantUse::Write
+    }
+
+    /// Returns whether the peer may read it now.
+    pub fn is_readable(&self) -> bool {
+        self.state == GrantState::Granted && matches!(self.usage, GrantUse::Read(_))
+    }
+}
+
 impl Side {
-    /// Returns a grant that the peer may write to now.
+    /// Returns a grant that the peer may write to now, one Write at a time.
     pub fn writable_grant(&mut self) -> Option<&mut Grant> {
-        let free = |grant: &&mut Grant| {
-            grant.state == GrantState::Granted && grant.usage == GrantUse::Write && grant.uses == 0
-        };
-        self.grants.iter_mut().find(free)
+        self.grants.iter_mut().find(|grant| grant.is_writable() && grant.uses == 0)
     }
 
     /// Returns a grant that the peer may read now.
     pub fn readable_grant(&mut self) -> Option<&mut Grant> {
-        let readable = |grant: &&mut Grant| {
-            grant.state == GrantState::Granted && matches!(grant.usage, GrantUse::Read(_))
-        };
-        self.grants.iter_mut().rev().find(readable)
+        self.grants.iter_mut().rev().find(|grant| grant.is_readable())
     }
 
     /// Returns a grant that the peer may invalidate now.
@@ -90,11 +95,6 @@ impl Side {
     /// Returns a grant by its number.
     pub fn grant_mut(&mut self, id: u64) -> Option<&mut Grant> {
         self.grants.iter_mut().find(|grant| grant.id == id)
-    }
-
-    /// The peer's address of a grant.
-    pub fn grant_remote(&self, id: u64) -> Option<RemoteMemory> {
-        self.grants.iter().find(|grant| grant.id == id).map(|grant| grant.remote)
     }
 
     /// The request that was to invalidate a grant was not posted.

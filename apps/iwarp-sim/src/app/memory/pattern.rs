@@ -1,7 +1,7 @@
 //! Byte patterns that differ for every message and every offset in it, so that a misplaced byte is detected.
 
 /// The bytes of one message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pattern {
     key: u64,
 }

@@ -13,7 +13,7 @@ use super::Pattern;
 use crate::plan::Placement;
 
 /// A range of bytes in a region.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Piece {
     /// Offset of the first byte.
     pub at: usize,
@@ -49,7 +49,7 @@ impl ShadowedRegion {
     /// Allocates a piece of `len` bytes at a random offset. Returns `None` where no gap is wide enough.
     pub fn alloc(&mut self, len: usize, rng: &mut SeededEntropy) -> Option<Piece> {
         if len == 0 {
-            return Some(Piece { at: 0, len: 0 });
+            return Some(Piece::default());
         }
         let wide = |gap: &Piece| gap.len >= len;
         let count = self.free.iter().filter(|gap| wide(gap)).count();

@@ -5,9 +5,7 @@ use ironwarp_types::SeededEntropy;
 
 /// The kind of object that owns a tag.
 pub enum Tag {
-    /// A window.
     Window(Window),
-    /// A fast region.
     Fast(FastRegion),
 }
 

@@ -9,9 +9,9 @@ use ironwarp::{Access, CompletionOpcode, RemoteMemory, STag, SendWr, Sge, VerbsE
 use ironwarp_types::{Entropy, SeededEntropy};
 
 use super::draft::{ignore_queue_full, post};
-use crate::app::memory::{Grant, GrantState, GrantUse, Pattern, Piece, Tag};
-use crate::app::oracle::{Message, Posted, Side, SideMemory};
-use crate::app::{App, Session};
+use crate::app::memory::{Grant, Pattern, Piece, Tag};
+use crate::app::side::SideMemory;
+use crate::app::{App, Message, Posted, Session, Side};
 use crate::plan::{BadAtomic, BadRequest, SessionPlan};
 
 /// Bytes of a bad message that fits one segment.
@@ -31,7 +31,7 @@ impl App {
         if let BadRequest::Atomic(bad_atomic) = bad_request {
             return self.post_bad_atomic(session, bad_atomic);
         }
-        let (plan, ours, theirs) = session.split(side);
+        let (plan, _, [ours, theirs]) = session.split(side);
         let bad_request = ours.feasible(theirs, bad_request, plan.reads);
         let grant = theirs.grant_misused_by(bad_request);
         let bad_remote = theirs.bad_remote(bad_request, grant, &mut self.rng);
@@ -114,9 +114,7 @@ impl Side {
     /// Returns the bad request, or another one where it would be valid.
     fn feasible(&self, theirs: &Side, bad_request: BadRequest, reads: u16) -> BadRequest {
         let has_receive = theirs.has_receive(self);
-        let read_only_grant =
-            |grant: &&_| is_granted(grant) && grant.only && matches!(grant.usage, GrantUse::Read(_));
-        let write_only_grant = |grant: &&_| is_granted(grant) && grant.only && grant.usage == GrantUse::Write;
+        let has_no_grant = theirs.grant_misused_by(bad_request).is_none();
         let fitting = match bad_request {
             BadRequest::SendTooLong if !has_receive || theirs.app_srq.is_some() => BadRequest::WriteUnknown,
             BadRequest::InvalidateForeign | BadRequest::InvalidateStale if !theirs.has_credit(self) => {
@@ -127,14 +125,10 @@ impl Side {
             BadRequest::WriteStale if theirs.ended.is_empty() => BadRequest::WriteForeign,
             BadRequest::ReadStale if theirs.ended.is_empty() => BadRequest::ReadForeign,
             BadRequest::LocalStale if self.stale.is_none() => BadRequest::LocalKey,
-            BadRequest::WriteGrantBeyond if !theirs.grants.iter().any(is_writable) => BadRequest::WriteWrap,
-            BadRequest::WriteGrantNoRight if theirs.grants.iter().find(read_only_grant).is_none() => {
-                BadRequest::WriteNoRight
-            }
-            BadRequest::ReadGrantBeyond if !theirs.grants.iter().any(is_readable) => BadRequest::ReadWrap,
-            BadRequest::ReadGrantNoRight if theirs.grants.iter().find(write_only_grant).is_none() => {
-                BadRequest::ReadNoRight
-            }
+            BadRequest::WriteGrantBeyond if has_no_grant => BadRequest::WriteWrap,
+            BadRequest::WriteGrantNoRight if has_no_grant => BadRequest::WriteNoRight,
+            BadRequest::ReadGrantBeyond if has_no_grant => BadRequest::ReadWrap,
+            BadRequest::ReadGrantNoRight if has_no_grant => BadRequest::ReadNoRight,
             bad_request => bad_request,
         };
         if fitting.is_read() && reads == 0 { BadRequest::WriteNoRight } else { fitting }
@@ -165,10 +159,10 @@ impl Side {
     /// The grant of this side that a bad request misuses.
     fn grant_misused_by(&self, bad_request: BadRequest) -> Option<u64> {
         let fits = |grant: &&Grant| match bad_request {
-            BadRequest::WriteGrantBeyond => is_writable(grant),
-            BadRequest::ReadGrantBeyond => is_readable(grant),
-            BadRequest::WriteGrantNoRight => is_readable(grant) && grant.only,
-            BadRequest::ReadGrantNoRight => is_writable(grant) && grant.only,
+            BadRequest::WriteGrantBeyond => grant.is_writable(),
+            BadRequest::ReadGrantBeyond => grant.is_readable(),
+            BadRequest::WriteGrantNoRight => grant.is_readable() && grant.only,
+            BadRequest::ReadGrantNoRight => grant.is_writable() && grant.only,
             _ => false,
         };
         self.grants.iter().find(fits).map(|grant| grant.id)
@@ -217,18 +211,6 @@ impl Side {
             _ => first,
         })
     }
-}
-
-fn is_granted(grant: &Grant) -> bool {
-    grant.state == GrantState::Granted
-}
-
-fn is_writable(grant: &Grant) -> bool {
-    is_granted(grant) && grant.usage == GrantUse::Write
-}
-
-fn is_readable(grant: &Grant) -> bool {
-    is_granted(grant) && matches!(grant.usage, GrantUse::Read(_))
 }
 
 /// An address after the shared region, across its end, or before it.

@@ -6,7 +6,7 @@ use ironwarp::{
 };
 
 use crate::app::memory::{Grant, GrantState, GrantUse, Pattern, Tag};
-use crate::app::oracle::{Message, Posted, Side};
+use crate::app::{Message, Posted, Side};
 use crate::atomics::{SessionWords, Words};
 
 /// A request that is not posted yet.
@@ -35,11 +35,9 @@ pub struct Draft {
 
 /// The operation of a request.
 pub enum RequestKind {
-    /// A Send.
     Send,
     /// A Send that invalidates a tag of the peer.
     SendInvalidate(STag),
-    /// A Write.
     Write,
     /// A Write that the next request, an immediate, reports.
     WriteBeforeImmediate,
@@ -47,7 +45,6 @@ pub enum RequestKind {
     Immediate,
     /// An atomic operation on a word.
     Atomic(AtomicOp),
-    /// A Read.
     Read,
     /// A Read that invalidates the tag of its local buffer.
     ReadInvalidate,
@@ -162,20 +159,17 @@ impl Draft {
                     Some(usage) => {
                         let tagged_offset = self.list.first().map_or(0, |over| over.addr);
                         let remote = RemoteMemory { stag: tag.stag(), tagged_offset };
-                        let (piece, only, for_stream) =
-                            (self.posted.target, binding.only, binding.for_stream);
-                        let (id, state, ended_by, uses) = (wr_id, GrantState::Binding, None, 0);
                         ours.grants.push(Grant {
-                            id,
+                            id: wr_id,
                             tag,
                             remote,
-                            piece,
+                            piece: self.posted.target,
                             usage,
-                            only,
-                            for_stream,
-                            state,
-                            ended_by,
-                            uses,
+                            only: binding.only,
+                            for_stream: binding.for_stream,
+                            state: GrantState::Binding,
+                            ended_by: None,
+                            uses: 0,
                         });
                     }
                     None => ours.local_tags.push((ends_by, tag)),

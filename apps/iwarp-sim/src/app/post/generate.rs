@@ -5,8 +5,8 @@ use ironwarp_types::{Entropy, SeededEntropy};
 
 use super::draft::{BindRequest, Draft, RequestKind};
 use super::{INLINE_BYTES, split_randomly};
+use crate::app::Side;
 use crate::app::memory::{GrantState, GrantUse, Pattern, Piece, Tag};
-use crate::app::oracle::Side;
 use crate::atomics::{SessionWords, Words};
 use crate::plan::SessionPlan;
 
@@ -24,9 +24,7 @@ pub struct RequestGenerator<'a> {
     pub side: usize,
     /// The side's own context.
     pub ctx: &'a Context,
-    /// Its protection domain.
     pub pd: ProtectionDomain,
-    /// Random generator.
     pub rng: &'a mut SeededEntropy,
     /// The words, and the session's use of them.
     pub words: Option<(&'a Words, &'a SessionWords)>,

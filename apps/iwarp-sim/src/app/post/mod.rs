@@ -8,7 +8,8 @@ use ironwarp::{Access, Context, ProtectionDomain, RecvWr, Sge, VerbsError};
 use ironwarp_types::{Entropy, SeededEntropy};
 
 use super::memory::{Pattern, Piece, ShadowedRegion};
-use super::oracle::{Receive, Session, SideMemory};
+use super::oracle::Session;
+use super::side::{Receive, SideMemory};
 use crate::atomics::Words;
 use draft::post;
 pub(crate) use draft::{Draft, RequestKind, ignore_queue_full};
@@ -39,7 +40,6 @@ impl Session {
             foreign: ShadowedRegion::new(ctx, foreign_pd, 256, remote)?,
             read_source: Piece { at: 0, len: whole },
             read_source_pattern: Pattern::new(plan.key ^ READ_SOURCE_KEY, side as u64),
-            windows: Vec::new(),
         };
         memory.read_source = memory.shared.alloc_first(whole);
         memory.shared.write(memory.read_source, memory.read_source_pattern, 0);
@@ -86,8 +86,7 @@ impl Session {
         (pd, rng): (ProtectionDomain, &mut SeededEntropy),
         words: Option<&mut Words>,
     ) -> Result<usize, VerbsError> {
-        let Session { plan, sides: [initiator, responder], words: of_session, .. } = self;
-        let (ours, theirs) = if side == 0 { (initiator, responder) } else { (responder, initiator) };
+        let (plan, of_session, [ours, theirs]) = self.split(side);
         let (Some(qp), Some(_)) = (ours.qp, &ours.memory) else { return Ok(0) };
         let mut chain = Vec::new();
         let known = words.as_deref().map(|words| (words, &*of_session));

@@ -12,8 +12,8 @@ use ironwarp::{Access, Context, RecvWr, Sge, SharedReceiveQueue, VerbsError};
 use ironwarp_types::SeededEntropy;
 
 use crate::app::memory::ShadowedRegion;
-use crate::app::oracle::Receive;
 use crate::app::post::{ignore_queue_full, split_randomly};
+use crate::app::side::Receive;
 use crate::plan::SrqPlan;
 
 /// A shared receive queue as its sides hold it.

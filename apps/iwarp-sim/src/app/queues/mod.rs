@@ -14,6 +14,8 @@ use ironwarp_types::{Nanos, SeededEntropy};
 
 pub use app_srq::{AppSrq, SharedAppSrq};
 
+use crate::text;
+
 /// A completion queue.
 pub struct AppCq {
     cq: CompletionQueue,
@@ -117,7 +119,7 @@ impl AppCq {
         while all.len() < most {
             let mut some = [Completion::default(); REAP_MAX];
             let room = (most - all.len()).min(REAP_MAX);
-            let count = ctx.poll_cq(self.cq, &mut some[..room]).map_err(|error| error.to_string())?;
+            let count = ctx.poll_cq(self.cq, &mut some[..room]).map_err(text)?;
             all.extend_from_slice(&some[..count]);
             if count < room {
                 self.drained = true;
@@ -134,7 +136,7 @@ impl AppCq {
         }
         let solicited_only = rng.chance(500_000);
         // An application that finds a completion does not sleep; here the queue was just polled.
-        ctx.arm_cq(self.cq, solicited_only).map_err(|error| error.to_string())?;
+        ctx.arm_cq(self.cq, solicited_only).map_err(text)?;
         if !self.poll(ctx, 1)?.is_empty() {
             return Err("a request completed while no core ran".into());
         }

@@ -41,7 +41,7 @@ pub struct IronwarpNode {
     pub tcp: Tcp<MemoryPort>,
     wires: Wires<MemoryPort>,
     control: MemoryControl,
-    frames_made: usize,
+    pub(super) frames_made: usize,
     stats: CoreStats,
     received: Burst<MemoryFrame>,
     fired: Vec<(ConnId, TcpEvents)>,
@@ -138,20 +138,9 @@ impl IronwarpNode {
         &self.control
     }
 
-    /// Number of buffers in both pools of its port.
-    pub fn frames_made(&self) -> usize {
-        self.frames_made
-    }
-
     /// Number of connections that have not ended.
     pub fn open(&self) -> usize {
         self.open
-    }
-
-    /// The progress of a connection that has not ended.
-    pub fn task_progress(&self, id: ConnId) -> Option<&TaskProgress> {
-        let session = self.sessions.get(id.index())?.as_ref()?;
-        (session.id == id).then_some(&session.task_progress)
     }
 
     /// The connections that have not ended.
@@ -206,10 +195,18 @@ impl IronwarpNode {
 
     fn on_events(&mut self, now: Nanos, id: ConnId, events: TcpEvents) {
         if self.session(id).is_none() && events.contains(TcpEvents::ESTABLISHED) {
-            self.assign_task(id);
+            // A connection was accepted: it gets the task of its port.
+            let port = self.tcp.flow(id).map(|flow| flow.local.port());
+            let task = self.task_by_port.iter().find(|(of, _)| Some(*of) == port);
+            let task = task.map(|(_, task)| task.clone());
+            self.add_session(id, task.unwrap_or_default());
         }
-        let Some(session) = self.sessions.get_mut(id.index()).and_then(Option::as_mut) else {
-            return self.release_session(id, events);
+        let Some(session) = self.slot(id.index()) else {
+            // It never was established, or has no task left.
+            if events.intersects(TcpEvents::ENDED) {
+                self.tcp.release(id);
+            }
+            return;
         };
         session.task_progress.set_now(now);
         if events.contains(TcpEvents::READABLE) {
@@ -227,22 +224,12 @@ impl IronwarpNode {
         }
     }
 
-    /// A connection was accepted: it gets the task of its port.
-    fn assign_task(&mut self, id: ConnId) {
-        let port = self.tcp.flow(id).map(|flow| flow.local.port());
-        let task = self.task_by_port.iter().find(|(of, _)| Some(*of) == port).map(|(_, task)| task.clone());
-        self.add_session(id, task.unwrap_or_default());
-    }
-
-    /// Releases a connection that never was established, or that has no task left.
-    fn release_session(&mut self, id: ConnId, events: TcpEvents) {
-        if events.intersects(TcpEvents::ENDED) {
-            self.tcp.release(id);
-        }
+    fn slot(&mut self, index: usize) -> Option<&mut Session> {
+        self.sessions.get_mut(index)?.as_mut()
     }
 
     fn session(&mut self, id: ConnId) -> Option<&mut Session> {
-        self.sessions.get_mut(id.index())?.as_mut().filter(|session| session.id == id)
+        self.slot(id.index()).filter(|session| session.id == id)
     }
 
     /// Reads as much as the task's rate allows.
@@ -266,10 +253,8 @@ impl IronwarpNode {
 
     fn read_rate_limited(&mut self, now: Nanos) {
         for at in 0..self.rate_limited.len() {
-            let Some(session_slot) = self.rate_limited.get(at).copied() else { return };
-            let Some(session) = self.sessions.get_mut(session_slot as usize).and_then(Option::as_mut) else {
-                continue;
-            };
+            let session_slot = self.rate_limited[at];
+            let Some(session) = self.slot(session_slot as usize) else { continue };
             session.task_progress.set_now(now);
             let id = session.id;
             self.read_from(id);
@@ -278,9 +263,7 @@ impl IronwarpNode {
     }
 
     fn make_ready(&mut self, session_slot: u32) {
-        let Some(session) = self.sessions.get_mut(session_slot as usize).and_then(Option::as_mut) else {
-            return;
-        };
+        let Some(session) = self.slot(session_slot as usize) else { return };
         if !core::mem::replace(&mut session.queued, true) {
             self.ready.push_back(session_slot);
         }
@@ -297,9 +280,8 @@ impl IronwarpNode {
     }
 
     fn serve(&mut self, now: Nanos, session_slot: u32) {
-        let Some(session) = self.sessions.get_mut(session_slot as usize).and_then(Option::as_mut) else {
-            return;
-        };
+        let session = self.sessions.get_mut(session_slot as usize).and_then(Option::as_mut);
+        let Some(session) = session else { return };
         session.queued = false;
         session.task_progress.set_now(now);
         let id = session.id;

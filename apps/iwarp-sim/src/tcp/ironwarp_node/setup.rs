@@ -36,7 +36,7 @@ pub fn address(host: u8, port: u16) -> SocketAddr {
 }
 
 /// Opens connections on its own.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Connector {
     /// The host to connect to.
     pub host: u8,
@@ -59,20 +59,9 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Opens `total` connections from `start` on, at most `at_once` at a time.
+    /// Opens `total` connections, at most `at_once` at a time.
     pub fn new(host: u8, port: u16, total: u64, at_once: usize, task: Task) -> Self {
-        let start = Nanos::ZERO;
-        Connector {
-            host,
-            port,
-            total,
-            at_once,
-            every: Nanos::ZERO,
-            task,
-            opened: 0,
-            next_at: start,
-            deferred: 0,
-        }
+        Connector { host, port, total, at_once, task, ..Connector::default() }
     }
 }
 
