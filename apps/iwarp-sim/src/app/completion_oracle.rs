@@ -5,9 +5,9 @@ use ironwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus};
 use crate::atomics::Words;
 use crate::plan::{BadRequest, Placement};
 
-use super::memory::{Piece, ShadowedRegion};
+use super::memory::ShadowedRegion;
 use super::oracle::{Session, Totals};
-use super::side::{Message, Posted, Receive, Side, SideMemory, Stage, UnverifiedWrite};
+use super::side::{Message, Posted, Receive, Side, Stage, UnverifiedWrite};
 
 impl Session {
     /// Checks a completion of one side. Returns what it covered: requests, unsignaled ones included,
@@ -488,38 +488,4 @@ fn check_flushed_receive(
         landing.release(*piece);
     }
     Ok(())
-}
-
-impl UnverifiedWrite {
-    fn of(posted: &Posted) -> Self {
-        UnverifiedWrite {
-            wr_id: posted.wr_id,
-            target: posted.target,
-            pattern: posted.pattern,
-            grant: posted.grant,
-        }
-    }
-}
-
-impl SideMemory {
-    fn close(&mut self) -> Result<(), String> {
-        self.shared.verify(self.read_source).map_err(|fault| format!("the library: {fault}"))?;
-        self.shared.release(self.read_source);
-        let memory =
-            [&mut self.source, &mut self.landing, &mut self.sink, &mut self.shared, &mut self.foreign];
-        for (shadowed_region, name) in
-            memory.into_iter().zip(["source", "landing", "sink", "shared", "vault"])
-        {
-            shadowed_region.close().map_err(|fault| format!("{name}: {fault}"))?;
-        }
-        Ok(())
-    }
-}
-
-impl Piece {
-    /// Splits into the first `len` bytes and the rest.
-    fn split(self, len: usize) -> (Self, Self) {
-        let len = len.min(self.len);
-        (Self { at: self.at, len }, Self { at: self.at + len, len: self.len - len })
-    }
 }

@@ -28,7 +28,7 @@ use ironwarp_types::{Nanos, SeededEntropy};
 pub(crate) use memory::{Pattern, Piece, Tag};
 pub use oracle::{AttackOutcome, NO_SESSION, Oracle, Session, SharedOracle, Totals};
 pub(crate) use post::{Draft, RequestGenerator, RequestKind, ignore_queue_full};
-use queues::{AppCq, AppSrq, REAP_MAX, SharedAppSrq};
+use queues::{AppCq, REAP_MAX, SharedAppSrq, make_queues};
 pub use side::{Message, Posted, Side, Stage, UnverifiedWrite};
 
 use crate::atomics::{WordServer, Words};
@@ -499,15 +499,4 @@ fn min_cq_depth(oracle: &Oracle, host: usize) -> u32 {
     let plans = oracle.sessions.iter().map(|session| &session.plan);
     let sides = plans.flat_map(|plan| plan.hosts.map(|at| if at == host { plan.receives.max(1) } else { 0 }));
     sides.sum::<u32>() + CQ_SPARE_ENTRIES
-}
-
-/// Creates the completion queues of a host, and its shared receive queue with a completion queue of its own.
-fn make_queues(
-    ctx: &mut Context,
-    plan: &HostPlan,
-    depths: [u32; 2],
-) -> Result<(Vec<AppCq>, Option<SharedAppSrq>), VerbsError> {
-    let count = plan.completion_queues + usize::from(plan.app_srq.is_some());
-    let cqs = (0..count).map(|_| AppCq::new(ctx, depths)).collect::<Result<_, _>>()?;
-    Ok((cqs, plan.app_srq.map(|app_srq| AppSrq::new(ctx, app_srq, plan.cores())).transpose()?))
 }

@@ -240,3 +240,31 @@ impl Message {
         Message { wr_id, len, pattern, ..Message::default() }
     }
 }
+
+impl UnverifiedWrite {
+    /// The Write of a request.
+    pub fn of(posted: &Posted) -> Self {
+        UnverifiedWrite {
+            wr_id: posted.wr_id,
+            target: posted.target,
+            pattern: posted.pattern,
+            grant: posted.grant,
+        }
+    }
+}
+
+impl SideMemory {
+    /// Checks all of it at the end of a session.
+    pub fn close(&mut self) -> Result<(), String> {
+        self.shared.verify(self.read_source).map_err(|fault| format!("the library: {fault}"))?;
+        self.shared.release(self.read_source);
+        let memory =
+            [&mut self.source, &mut self.landing, &mut self.sink, &mut self.shared, &mut self.foreign];
+        for (shadowed_region, name) in
+            memory.into_iter().zip(["source", "landing", "sink", "shared", "vault"])
+        {
+            shadowed_region.close().map_err(|fault| format!("{name}: {fault}"))?;
+        }
+        Ok(())
+    }
+}

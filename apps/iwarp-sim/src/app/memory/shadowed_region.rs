@@ -10,6 +10,7 @@ use ironwarp::{
 use ironwarp_types::SeededEntropy;
 
 use super::Pattern;
+use crate::app::post::split_randomly;
 use crate::plan::Placement;
 
 /// A range of bytes in a region.
@@ -19,6 +20,14 @@ pub struct Piece {
     pub at: usize,
     /// Length in bytes.
     pub len: usize,
+}
+
+impl Piece {
+    /// Splits into the first `len` bytes and the rest.
+    pub fn split(self, len: usize) -> (Self, Self) {
+        let len = len.min(self.len);
+        (Self { at: self.at, len }, Self { at: self.at + len, len: self.len - len })
+    }
 }
 
 /// A region and the shadow of its expected contents.
@@ -78,6 +87,18 @@ impl ShadowedRegion {
         let rest = self.shadow.len() - len;
         self.free = vec![Piece { at: len, len: rest }];
         Piece { at: 0, len }
+    }
+
+    /// Allocates a piece for a receive, as a scatter list of at most `most` elements.
+    pub fn alloc_receive(
+        &mut self,
+        len: usize,
+        most: usize,
+        rng: &mut SeededEntropy,
+    ) -> Option<(Vec<Piece>, Vec<Sge>)> {
+        let pieces = split_randomly(self.alloc(len, rng)?, most, rng);
+        let scatter = pieces.iter().map(|piece| self.sge(*piece)).collect();
+        Some((pieces, scatter))
     }
 
     /// Releases a piece.

@@ -4,7 +4,7 @@ mod bad_request;
 mod draft;
 mod generate;
 
-use ironwarp::{Access, Context, ProtectionDomain, RecvWr, Sge, VerbsError};
+use ironwarp::{Access, Context, ProtectionDomain, RecvWr, VerbsError};
 use ironwarp_types::{Entropy, SeededEntropy};
 
 use super::memory::{Pattern, Piece, ShadowedRegion};
@@ -60,9 +60,8 @@ impl Session {
         if ours.receives.len() >= most || ours.app_srq.is_some() {
             return Ok(false);
         }
-        let Some(piece) = memory.landing.alloc(room, rng) else { return Ok(false) };
-        let pieces = split_randomly(piece, sges, rng);
-        let scatter: Vec<Sge> = pieces.iter().map(|piece| memory.landing.sge(*piece)).collect();
+        let allocated = memory.landing.alloc_receive(room, sges, rng);
+        let Some((pieces, scatter)) = allocated else { return Ok(false) };
         let wr_id = ours.receives_posted;
         match ctx.post_recv(qp, &RecvWr::new(wr_id, &scatter)) {
             Ok(()) => {
@@ -71,7 +70,7 @@ impl Session {
                 Ok(true)
             }
             Err(error) => {
-                memory.landing.release(piece);
+                pieces.into_iter().for_each(|piece| memory.landing.release(piece));
                 ignore_queue_full(error)
             }
         }

@@ -8,11 +8,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use ironwarp::{Access, Context, RecvWr, Sge, SharedReceiveQueue, VerbsError};
+use ironwarp::{Access, Context, RecvWr, SharedReceiveQueue, VerbsError};
 use ironwarp_types::SeededEntropy;
 
 use crate::app::memory::ShadowedRegion;
-use crate::app::post::{ignore_queue_full, split_randomly};
+use crate::app::post::ignore_queue_full;
 use crate::app::side::Receive;
 use crate::plan::SrqPlan;
 
@@ -95,9 +95,8 @@ impl AppSrq {
     }
 
     fn post(&mut self, ctx: &mut Context, rng: &mut SeededEntropy) -> Result<bool, VerbsError> {
-        let Some(piece) = self.landing.alloc(self.plan.room, rng) else { return Ok(false) };
-        let pieces = split_randomly(piece, self.plan.sges, rng);
-        let scatter: Vec<Sge> = pieces.iter().map(|piece| self.landing.sge(*piece)).collect();
+        let allocated = self.landing.alloc_receive(self.plan.room, self.plan.sges, rng);
+        let Some((pieces, scatter)) = allocated else { return Ok(false) };
         let wr_id = self.posted;
         match ctx.post_srq_recv(self.srq, &RecvWr::new(wr_id, &scatter)) {
             Ok(()) => {
@@ -106,7 +105,7 @@ impl AppSrq {
                 Ok(true)
             }
             Err(error) => {
-                self.landing.release(piece);
+                pieces.into_iter().for_each(|piece| self.landing.release(piece));
                 ignore_queue_full(error)
             }
         }

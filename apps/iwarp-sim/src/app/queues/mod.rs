@@ -14,7 +14,19 @@ use ironwarp_types::{Nanos, SeededEntropy};
 
 pub use app_srq::{AppSrq, SharedAppSrq};
 
+use crate::plan::HostPlan;
 use crate::text;
+
+/// Creates the completion queues of a host, and its shared receive queue with a completion queue of its own.
+pub fn make_queues(
+    ctx: &mut Context,
+    plan: &HostPlan,
+    depths: [u32; 2],
+) -> Result<(Vec<AppCq>, Option<SharedAppSrq>), VerbsError> {
+    let count = plan.completion_queues + usize::from(plan.app_srq.is_some());
+    let cqs = (0..count).map(|_| AppCq::new(ctx, depths)).collect::<Result<_, _>>()?;
+    Ok((cqs, plan.app_srq.map(|app_srq| AppSrq::new(ctx, app_srq, plan.cores())).transpose()?))
+}
 
 /// A completion queue.
 pub struct AppCq {
