@@ -22,6 +22,8 @@
 //! at the peer ends the connection, since iWARP has no receiver-not-ready.
 #![forbid(unsafe_code)]
 
+#[doc(hidden)]
+pub mod batch;
 pub mod config;
 mod context;
 mod core_loop;

@@ -3,7 +3,8 @@
 use core::mem::offset_of;
 
 use arrayvec::ArrayVec;
-use verbs::{AtomicOp, PostError, RecvWr, SendWr, Sge};
+use verbs::batch::{BATCH, post_converted};
+use verbs::{AtomicOp, PostError, RecvWr, Sge};
 
 use super::context::iw_ctx;
 use super::memory::{iw_fast_mr, iw_mw};
@@ -210,9 +211,6 @@ pub unsafe extern "C" fn iw_srq_post_recv_sized(
     }
 }
 
-/// Requests that are converted and posted with one doorbell.
-const CHUNK: usize = 16;
-
 /// # Safety
 /// The requests' pointers are null or point to as much as they say.
 pub(super) unsafe fn post_sends(
@@ -225,7 +223,7 @@ pub(super) unsafe fn post_sends(
         target.post_sends(&[]).map_err(|(_, error)| error)?;
     }
     for run in wrs.chunk_by(|one, next| !one.is_alone() && !next.is_alone()) {
-        for chunk in run.chunks(CHUNK) {
+        for chunk in run.chunks(BATCH) {
             // SAFETY: guaranteed by the caller.
             unsafe { post_chunk(target, chunk, done) }?;
         }
@@ -248,27 +246,15 @@ unsafe fn post_chunk(
         *done += 1;
         return Ok(());
     }
-    let atomics: ArrayVec<AtomicOp, CHUNK> = chunk.iter().map(iw_send_wr::operation).collect();
-    let mut requests = ArrayVec::<SendWr<'_>, CHUNK>::new();
-    let mut refused = Ok(());
-    for (wr, operation) in chunk.iter().zip(&atomics) {
+    let atomics: ArrayVec<AtomicOp, BATCH> = chunk.iter().map(iw_send_wr::operation).collect();
+    let (posted, outcome) = post_converted(
+        chunk.iter().zip(&atomics),
         // SAFETY: guaranteed by the caller.
-        match unsafe { wr.request(operation) } {
-            Ok(request) => requests.push(request),
-            Err(fault) => {
-                refused = Err(fault);
-                break;
-            }
-        }
-    }
-    match target.post_sends(&requests) {
-        Ok(()) => *done += requests.len(),
-        Err((posted, error)) => {
-            *done += posted;
-            return Err(error.into());
-        }
-    }
-    refused
+        |(wr, operation)| unsafe { wr.request(operation) },
+        |requests| target.post_sends(requests).map_err(|(posted, error)| (posted, error.into())),
+    );
+    *done += posted;
+    outcome
 }
 
 /// # Safety
@@ -285,7 +271,7 @@ pub(super) unsafe fn post_recvs<K: HandleKind>(
         let mut done = 0;
         let outcome = with(handle, |body| {
             read_list(wrs, (size, count as usize), iw_recv_wr::EMPTY, "wrs", |some| {
-                some.chunks(CHUNK).try_for_each(|chunk| post_recv_chunk(body, chunk, &mut done, &post))
+                some.chunks(BATCH).try_for_each(|chunk| post_recv_chunk(body, chunk, &mut done, &post))
             })
         });
         write_optional(posted, "posted", done as u32)?;
@@ -309,22 +295,14 @@ unsafe fn post_recv_chunk<B>(
     done: &mut usize,
     post: &impl Fn(&mut B, &[RecvWr<'_>]) -> Result<(), (usize, PostError)>,
 ) -> Result<(), ApiError> {
-    let mut requests = ArrayVec::<RecvWr<'_>, CHUNK>::new();
-    let mut refused = Ok(());
-    for wr in chunk {
+    let (posted, outcome) = post_converted(
+        chunk,
         // SAFETY: guaranteed by the caller.
-        match unsafe { elements(wr.sges, wr.sge_count) } {
-            Ok(scatter) => requests.push(RecvWr::new(wr.wr_id, scatter)),
-            Err(fault) => {
-                refused = Err(fault);
-                break;
-            }
-        }
-    }
-    let outcome = post(body, &requests);
-    *done += outcome.as_ref().map_or_else(|(posted, _)| *posted, |()| requests.len());
-    outcome.map_err(|(_, error)| error)?;
-    refused
+        |wr| unsafe { elements(wr.sges, wr.sge_count) }.map(|scatter| RecvWr::new(wr.wr_id, scatter)),
+        |requests| post(body, requests).map_err(|(posted, error)| (posted, error.into())),
+    );
+    *done += posted;
+    outcome
 }
 
 impl iw_recv_wr {

@@ -5,6 +5,7 @@ use core::mem::{offset_of, size_of};
 use core::slice;
 
 use arrayvec::ArrayVec;
+use verbs::batch::{BATCH, post_converted};
 use verbs::{AtomicOp, Context, QueuePair, RecvWr, RemoteMemory, STag, SendWr, Sge};
 
 use crate::engine::{EINVAL, EOPNOTSUPP, Errno, Outcome, State, as_number, lock};
@@ -18,8 +19,6 @@ const _: () = {
     assert!(offset_of!(sys::ibv_sge, lkey) == offset_of!(Sge, lkey));
 };
 
-/// Requests that are converted and posted with one doorbell.
-const CHUNK: usize = 16;
 /// More elements than any request may have. The limit of the queue pair is checked later.
 const SGES_MAX: usize = 16;
 /// As above, for inline bytes.
@@ -98,31 +97,22 @@ unsafe fn post_list_of_sends(
     signals_all: bool,
     next: &mut *mut sys::ibv_send_wr,
 ) -> Outcome {
-    let mut batch = ArrayVec::<&sys::ibv_send_wr, CHUNK>::new();
+    let mut batch = ArrayVec::<&sys::ibv_send_wr, BATCH>::new();
     let mut at = *next;
     // SAFETY: as above.
     while let Some(wr) = unsafe { at.as_ref() }.filter(|wr| !batch.is_full() && !is_alone(wr)) {
         batch.push(wr);
         at = wr.next;
     }
-    let operations: ArrayVec<AtomicOp, CHUNK> = batch.iter().map(|wr| operation(wr)).collect();
-    let mut requests = ArrayVec::<SendWr<'_>, CHUNK>::new();
-    let mut refused = Ok(());
-    for (wr, operation) in batch.iter().zip(&operations) {
+    let operations: ArrayVec<AtomicOp, BATCH> = batch.iter().map(|wr| operation(wr)).collect();
+    let (posted, outcome) = post_converted(
+        batch.iter().zip(&operations),
         // SAFETY: as above.
-        match unsafe { request(wr, operation) } {
-            Ok(request) => requests.push(with_flags(request, wr.send_flags, signals_all)),
-            Err(error) => {
-                refused = Err(error);
-                break;
-            }
-        }
-    }
-    let posted = stack.post_sends(qp, &requests);
-    let count = posted.as_ref().map_or_else(|(count, _)| *count, |()| requests.len());
-    *next = batch.get(count).map_or(at, |wr| (&raw const **wr).cast_mut());
-    posted.map_err(|(_, error)| Errno::from(error))?;
-    refused
+        |(wr, operation)| Ok(with_flags(unsafe { request(wr, operation)? }, wr.send_flags, signals_all)),
+        |requests| stack.post_sends(qp, requests).map_err(|(posted, error)| (posted, error.into())),
+    );
+    *next = batch.get(posted).map_or(at, |wr| (&raw const **wr).cast_mut());
+    outcome
 }
 
 /// Returns whether a request needs a buffer, or two slots.
@@ -320,27 +310,21 @@ unsafe fn post_receives(
         return Ok(());
     }
     while !next.is_null() {
-        let mut batch = ArrayVec::<*mut sys::ibv_recv_wr, CHUNK>::new();
-        let mut requests = ArrayVec::<RecvWr<'_>, CHUNK>::new();
-        let (mut at, mut refused) = (*next, Ok(()));
+        let mut batch = ArrayVec::<&sys::ibv_recv_wr, BATCH>::new();
+        let mut at = *next;
         // SAFETY: guaranteed by the caller.
         while let Some(wr) = unsafe { at.as_ref() }.filter(|_| !batch.is_full()) {
-            // SAFETY: as above.
-            match unsafe { elements(wr.sg_list, wr.num_sge) } {
-                Ok(scatter) => requests.push(RecvWr::new(wr.wr_id, scatter)),
-                Err(error) => {
-                    refused = Err(error);
-                    break;
-                }
-            }
-            batch.push(at);
+            batch.push(wr);
             at = wr.next;
         }
-        let posted = post(&mut state, &requests);
-        let count = posted.as_ref().map_or_else(|(count, _)| *count, |()| requests.len());
-        *next = batch.get(count).copied().unwrap_or(at);
-        posted.map_err(|(_, error)| error)?;
-        refused?;
+        let (posted, outcome) = post_converted(
+            &batch,
+            // SAFETY: as above.
+            |wr| Ok(RecvWr::new(wr.wr_id, unsafe { elements(wr.sg_list, wr.num_sge)? })),
+            |requests| post(&mut state, requests),
+        );
+        *next = batch.get(posted).map_or(at, |wr| (&raw const **wr).cast_mut());
+        outcome?;
     }
     Ok(())
 }
