@@ -6,7 +6,11 @@
  * one. No call blocks on a peer. A handle (struct iw_stack, iw_worker, iw_ctx, iw_mr) is used by one thread at a time: a
  * second one gets IW_E_CONCURRENT_CALL, a closed handle IW_E_HANDLE. Different threads may use different handles at once.
  * Threads that share a connection use the handles of iw_qp_split, iw_cq_split and iw_srq_split.
- * "Safety" states what the library cannot check.
+ *
+ * A pointer that is not null is valid for the call, which the library cannot check: a handle is one of this library, open or
+ * closed; a text ends with a NUL; a list has as many elements as its count states; a struct that begins with its size, or whose
+ * size is passed, has as many bytes. Another thread does not change them during the call. What may be null says so; other null
+ * pointers are IW_E_POINTER. "Safety" states what a call relies on beyond this.
  */
 
 #ifndef IRONWARP_H
@@ -986,56 +990,28 @@ int32_t iw_set_log(iw_log_fn function,
                    uint32_t level);
 
 // Creates a capture file, readable for its owner only. Frames contain the data of the peers.
-//
-// # Safety
-// `path` is null or a NUL-terminated text; `out` is null or valid for writes of one pointer.
 int32_t iw_capture_create(const char *path, struct iw_capture **out);
 
 // Writes out what is buffered.
-//
-// # Safety
-// `capture` is null or a handle of this library.
 int32_t iw_capture_flush(const struct iw_capture *capture);
 
 // Closes the handle. Workers that record continue until `iw_worker_stop_capture`.
-//
-// # Safety
-// As for `iw_capture_flush`.
 int32_t iw_capture_close(struct iw_capture *capture);
 
 // Reads one counter of a stack by its name, the sum over all cores, as `iwarp-top` shows it.
-//
-// # Safety
-// `stack` is null or a handle of this library; `name` is null or a NUL-terminated text; `value` is null or good
-// for one number.
-int32_t iw_stack_counter(const struct iw_stack *stack,
-                         const char *name,
-                         uint64_t *value);
+int32_t iw_stack_counter(const struct iw_stack *stack, const char *name, uint64_t *value);
 
 // Reads one counter of one core by its name.
-//
-// # Safety
-// As for `iw_stack_counter`.
 int32_t iw_stack_core_counter(const struct iw_stack *stack, uint32_t core, const char *name, uint64_t *value);
 
 // Reads one counter of a port's device or network by its name, the sum over all cores.
-//
-// # Safety
-// As for `iw_stack_counter`.
 int32_t iw_stack_port_counter(const struct iw_stack *stack, uint32_t port, const char *name, uint64_t *value);
 
 // Returns the number of counters.
-//
-// # Safety
-// `stack` is null or a handle of this library.
 int32_t iw_stack_counters(const struct iw_stack *stack);
 
 // Returns the name and value of a counter by its number, 0 to `iw_stack_counters` - 1. `name` has room for `size`
 // bytes; 48 are always enough.
-//
-// # Safety
-// `stack` is null or a handle of this library; `name` is null or valid for writes of `size` bytes, `value` null or valid for writes of
-// one number.
 int32_t iw_stack_counter_at(const struct iw_stack *stack,
                             uint32_t number,
                             char *name,
@@ -1044,23 +1020,14 @@ int32_t iw_stack_counter_at(const struct iw_stack *stack,
 
 // Opens a stack from a configuration in TOML; `configs/memif-server.toml` explains the keys. Opens the device and
 // allocates all memory, which may take seconds.
-//
-// # Safety
-// `toml` is null or a NUL-terminated text; `out` is null or valid for writes of one pointer.
 int32_t iw_stack_open(const char *toml,
                       uint32_t flags,
                       struct iw_stack **out);
 
 // As `iw_stack_open`, from a file.
-//
-// # Safety
-// As for `iw_stack_open`.
 int32_t iw_stack_open_file(const char *path, uint32_t flags, struct iw_stack **out);
 
 // Opens two stacks in this process that are linked back to back. Both need the same `port` and `core` tables.
-//
-// # Safety
-// As for `iw_stack_open`, for each text and pointer.
 int32_t iw_stack_open_pair(const char *first_toml,
                            const char *second_toml,
                            uint32_t kind,
@@ -1070,15 +1037,9 @@ int32_t iw_stack_open_pair(const char *first_toml,
 
 // Closes the handle. Its contexts and workers continue, and the device stays open until the last worker is closed.
 // Workers that were not taken are closed.
-//
-// # Safety
-// `stack` is null or a handle of this library.
 int32_t iw_stack_close(struct iw_stack *stack);
 
 // Returns the number of cores. Workers are numbered from 0.
-//
-// # Safety
-// As for `iw_stack_close`.
 int32_t iw_stack_cores(const struct iw_stack *stack);
 
 // Cleans up the DPDK environment that the library started. Call it after the last stack is closed, at the end of a
@@ -1086,130 +1047,77 @@ int32_t iw_stack_cores(const struct iw_stack *stack);
 int32_t iw_dpdk_cleanup(void);
 
 // Takes the worker of one core, once for each core. Any thread may poll it, one at a time.
-//
-// # Safety
-// `stack` is null or a handle of this library; `out` is null or valid for writes of one pointer.
 int32_t iw_worker_take(struct iw_stack *stack, uint32_t core, struct iw_worker **out);
 
 // Runs one iteration of a worker's loop: receives at most `budget` bursts of frames and handles everything that
 // follows. Never blocks and never allocates. Its only system call wakes a thread that waits at a descriptor.
 // Returns the amount of work. `polled` may be null. A program that pauses the workers of a stack until their timers
 // are due must poll all of them again after one had work, since they pass frames to each other.
-//
-// # Safety
-// `worker` is null or a handle of this library; `polled` is null or valid for writes of as many bytes
-// as its `size` states.
 int32_t iw_worker_poll(struct iw_worker *worker,
                        uint32_t budget,
                        struct iw_poll_result *polled);
 
 // Runs a worker on a thread of the library until `iw_worker_stop`, pinned to `processor` unless that is negative.
 // Polling it meanwhile fails with IW_E_STATE.
-//
-// # Safety
-// `worker` is null or a handle of this library.
 int32_t iw_worker_start(struct iw_worker *worker,
                         int32_t processor);
 
 // Ends the thread of `iw_worker_start`; the worker can be polled again. Waits for the current iteration.
-//
-// # Safety
-// As for `iw_worker_start`.
 int32_t iw_worker_stop(struct iw_worker *worker);
 
 // Prepares to wait for the descriptor of `iw_worker_wake_fd`, for a program that owns the loop and has polled without
 // work. Runs one iteration. Returns 1 if the program may wait now: then the descriptor becomes readable as soon as the
 // worker has to be polled. Returns 0 if there is work: poll again. Needs `core.idle = "sleep"`; otherwise fails with
 // IW_E_STATE.
-//
-// # Safety
-// As for `iw_worker_start`.
 int32_t iw_worker_arm(struct iw_worker *worker);
 
 // Stores the descriptor that becomes readable when the worker has to be polled after `iw_worker_arm` returned 1. It is an
 // epoll descriptor: wait for it with `poll` or `epoll`, and do not read or close it. The next poll of the worker resets
 // it. Needs `core.idle = "sleep"`.
-//
-// # Safety
-// As for `iw_worker_start`; `fd` is null or valid for writes of one value.
 int32_t iw_worker_wake_fd(struct iw_worker *worker,
                           int32_t *fd);
 
 // Records the frames of the worker's ports from now on. The interface of the capture is called `name`, followed by the
 // port's number if there are several.
-//
-// # Safety
-// `worker` and `capture` are null or handles of this library; `name` is null or a NUL-terminated text.
 int32_t iw_worker_start_capture(struct iw_worker *worker,
                                 const struct iw_capture *capture,
                                 const char *name);
 
 // Stops recording and writes out what is buffered.
-//
-// # Safety
-// As for `iw_worker_start`.
 int32_t iw_worker_stop_capture(struct iw_worker *worker);
 
 // Returns 1 if the device has a link, of several devices any, else 0. May call the kernel.
-//
-// # Safety
-// As for `iw_worker_start`.
 int32_t iw_worker_link_up(struct iw_worker *worker);
 
 // Closes a worker. Connections on its core end without a message to the peer, calls that need it fail with
 // IW_E_WORKER_CLOSED, and the last worker of a stack closes the device. Drain the contexts first (`iw_drain`).
-//
-// # Safety
-// As for `iw_worker_start`.
 int32_t iw_worker_close(struct iw_worker *worker);
 
 // Parses an address such as `10.0.0.1:4791` or `[2001:db8::1]:4791`. Any thread.
-//
-// # Safety
-// `text` is null or a NUL-terminated text; `out` is null or valid for writes of one address.
 int32_t iw_addr_parse(const char *text_of_address, struct iw_addr *out);
 
 // Writes an address as text into `size` bytes; 64 are always enough. Any thread.
-//
-// # Safety
-// `address` is null or points to one; `room` is null or valid for writes of `size` bytes.
 int32_t iw_addr_text(const struct iw_addr *address, char *room, uintptr_t size);
 
 // Sets the defaults: no private data, everything else as configured and as in the queue pair. `size` is
 // sizeof(struct iw_conn_params): programs call `iw_conn_params_init`, which passes it.
-//
-// # Safety
-// `params` is null or valid for writes of `size` bytes.
 int32_t iw_conn_params_init_sized(struct iw_conn_params *params, uintptr_t size);
 
 // Listens on an address. Peers are reported by IW_EVENT_CONNECT_REQUEST, an address in use by
 // IW_EVENT_LISTEN_FAILED.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `local` is null or points to an address.
 int32_t iw_listen(struct iw_ctx *ctx, const struct iw_addr *local);
 
 // As `iw_listen`, and stores the address with its port in `bound`: port 0 selects a port from 49152 on that no context of
 // the stack listens on.
-//
-// # Safety
-// As for `iw_listen`; `bound` is null or valid for writes of one address.
 int32_t iw_listen_bound(struct iw_ctx *ctx,
                         const struct iw_addr *local,
                         struct iw_addr *bound);
 
 // Stops listening on an address. Existing connections continue.
-//
-// # Safety
-// As for `iw_listen`.
 int32_t iw_unlisten(struct iw_ctx *ctx, const struct iw_addr *local);
 
 // Connects an idle queue pair. IW_EVENT_ESTABLISHED, IW_EVENT_REJECTED or IW_EVENT_CONNECT_FAILED follows. A null
 // `params` means the defaults.
-//
-// # Safety
-// `ctx` is null or a handle of this library. `remote` is null or points to an address. `params` is null or points
-// to as many bytes as its `size` states, and its private data to as many as it states.
 int32_t iw_connect(struct iw_ctx *ctx,
                    struct iw_qp qp,
                    const struct iw_addr *remote,
@@ -1217,117 +1125,70 @@ int32_t iw_connect(struct iw_ctx *ctx,
 
 // Accepts a connection request with an idle queue pair. IW_EVENT_ESTABLISHED or IW_EVENT_CONNECT_FAILED follows. If
 // the call fails, the request can still be answered. A null `params` means the defaults.
-//
-// # Safety
-// `ctx` is null or a handle of this library. `request` is null or points to a request. `params` as for
-// `iw_connect`.
 int32_t iw_accept(struct iw_ctx *ctx,
                   const struct iw_request *request,
                   struct iw_qp qp,
                   const struct iw_conn_params *params);
 
 // Rejects a connection request with private data for the peer.
-//
-// # Safety
-// `ctx` is null or a handle of this library. `request` is null or points to a request. `private_data` is null or
-// points to `private_data_bytes` bytes.
 int32_t iw_reject(struct iw_ctx *ctx,
                   const struct iw_request *request,
                   const uint8_t *private_data,
                   uint32_t private_data_bytes);
 
 // Disconnects after everything posted was sent and acknowledged. IW_EVENT_DISCONNECTED follows. Later posts fail.
-//
-// # Safety
-// `ctx` is null or a handle of this library.
 int32_t iw_disconnect(struct iw_ctx *ctx,
                       struct iw_qp qp);
 
 // Moves a queue pair to the error state: resets its connection and completes every posted request as flushed.
 // IW_EVENT_DISCONNECTED follows, or IW_EVENT_CONNECT_FAILED if the connection was not established; neither if the
 // queue pair was idle. The queue pair stays, so that its completions can be reaped before it is destroyed.
-//
-// # Safety
-// `ctx` is null or a handle of this library.
 int32_t iw_abort(struct iw_ctx *ctx,
                  struct iw_qp qp);
 
 // Returns the core, from 0, at which a request arrived; the accepted queue pair stays there. A program with a context
 // for each core may answer with the context of that core's thread.
-//
-// # Safety
-// `request` is null or points to a request.
 int32_t iw_request_core(const struct iw_request *request);
 
 // Returns 1 if the peer at an address, with any port, is known to lack atomic operations, else 0. The library
 // records this at IW_EVENT_PEER_LACKS_ATOMICS. It forgets it after an atomic operation succeeded with that peer, or
 // after `rdmap.lacks_atomics_cache_s`.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `peer` is null or points to an address.
 int32_t iw_lacks_atomics(const struct iw_ctx *ctx,
                          const struct iw_addr *peer);
 
 // Opens a context. Allocates.
-//
-// # Safety
-// `stack` is null or a handle of this library; `out` is null or valid for writes of one pointer.
 int32_t iw_ctx_open(const struct iw_stack *stack, struct iw_ctx **out);
 
 // Closes a context with all its queue pairs and queues. Open connections are reset: drain first (`iw_drain`).
 // Memory stays registered until it is deregistered.
-//
-// # Safety
-// `ctx` is null or a handle of this library.
 int32_t iw_ctx_close(struct iw_ctx *ctx);
 
 // Creates a protection domain. It needs no memory and is not destroyed.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
 int32_t iw_pd_alloc(const struct iw_ctx *ctx, struct iw_pd *out);
 
 // Returns the limits of the context's stack.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
-int32_t iw_limits_query(const struct iw_ctx *ctx,
-                        struct iw_limits *out);
+int32_t iw_limits_query(const struct iw_ctx *ctx, struct iw_limits *out);
 
 // One step of an orderly shutdown. Closes every connection of the context as `iw_disconnect` does, and destroys the
 // remaining queue pairs after the deadline, in nanoseconds of `iw_now_ns`. Never waits. Returns the number of open
 // connections: call it again until it returns 0, and poll workers, events and completions in between. Does not stop
 // listening. `drained` may be null.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `drained` is null or valid for writes of as many bytes
-// as its `size` states.
 int32_t iw_drain(struct iw_ctx *ctx,
                  uint64_t deadline_ns,
                  struct iw_drain_progress *drained);
 
 // Requests that the descriptor of `iw_event_fd` becomes readable at the next event. Call `iw_event_poll` until it
 // returns 0 after this call: earlier events do not wake.
-//
-// # Safety
-// `ctx` is null or a handle of this library.
 int32_t iw_event_arm(struct iw_ctx *ctx);
 
 // Stores the descriptor of a context's events, an eventfd that becomes readable once for each `iw_event_arm`; read its
 // eight bytes. The context owns it; do not close it. Any thread may wait for `fd`, while a worker is polled.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `fd` is null or valid for writes of one value.
 int32_t iw_event_fd(const struct iw_ctx *ctx,
                     int32_t *fd);
 
 // Takes the oldest event. Returns 1, or 0 if there is none. Call it regularly, also while objects are being
 // destroyed: it frees their memory.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
-int32_t iw_event_poll(struct iw_ctx *ctx,
-                      struct iw_event *out);
+int32_t iw_event_poll(struct iw_ctx *ctx, struct iw_event *out);
 
 // Registers memory of the program: a pool of huge pages, a mapping, its heap. The program keeps it; nothing is
 // copied or freed. Fails with IW_E_MEMORY if a byte is not mapped, or may not be read, or not be written where `access`
@@ -1348,9 +1209,6 @@ int32_t iw_mr_register(struct iw_ctx *ctx,
                        struct iw_mr **out);
 
 // As `iw_mr_register`, for one queue pair only, whose peer may invalidate the tag by a Send.
-//
-// # Safety
-// As for `iw_mr_register`.
 int32_t iw_mr_register_for_qp(struct iw_ctx *ctx,
                               struct iw_qp qp,
                               void *address,
@@ -1364,9 +1222,6 @@ int32_t iw_mr_register_for_qp(struct iw_ctx *ctx,
 //
 // Bytes that are registered several times must be pinned to the same core each time; otherwise the call fails with
 // IW_E_MEMORY.
-//
-// # Safety
-// As for `iw_mr_register`.
 int32_t iw_mr_register_on_core(struct iw_ctx *ctx,
                                struct iw_pd pd,
                                void *address,
@@ -1377,9 +1232,6 @@ int32_t iw_mr_register_on_core(struct iw_ctx *ctx,
 
 // Allocates and registers `length` zeroed bytes at a multiple of 4096, and stores their address. They are freed
 // soon after `iw_mr_poll_deregistered` returns 1; until then the conditions of `iw_mr_register` apply.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `address` and `out` are null or valid for writes of one pointer.
 int32_t iw_mr_alloc(struct iw_ctx *ctx,
                     struct iw_pd pd,
                     uintptr_t length,
@@ -1388,24 +1240,14 @@ int32_t iw_mr_alloc(struct iw_ctx *ctx,
                     struct iw_mr **out);
 
 // Returns the names of the memory. Fails with IW_E_STATE after deregistration.
-//
-// # Safety
-// `mr` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
-int32_t iw_mr_query(const struct iw_mr *mr,
-                    struct iw_mr_info *out);
+int32_t iw_mr_query(const struct iw_mr *mr, struct iw_mr_info *out);
 
 // Invalidates the tag at once: no later message and no later request can use it. Cores may still finish a copy; the
 // bytes are in use until `iw_mr_poll_deregistered` returns 1.
-//
-// # Safety
-// `mr` is null or a handle of this library.
 int32_t iw_mr_deregister(struct iw_mr *mr);
 
 // After `iw_mr_deregister`: returns 1 if the memory is unused, and the handle ends; returns 0 if not. Poll the
 // workers and call again. A worker that is not polled does not delay it.
-//
-// # Safety
-// `mr` is null or a handle of this library.
 int32_t iw_mr_poll_deregistered(struct iw_mr *mr);
 
 // Executes an atomic operation on the 8-byte word at `offset` bytes of local memory, atomically with those of all
@@ -1415,9 +1257,6 @@ int32_t iw_mr_poll_deregistered(struct iw_mr *mr);
 // The owner core of the word executes it, so its worker must be polled. An IW_WC_ATOMIC with
 // IW_WC_FLAG_LOCAL_ATOMIC is added to `cq`, with the word's value before. Operations on words of one cache line
 // execute in the order of the calls. If the memory is deregistered before, the completion has IW_WC_LOC_PROT_ERR.
-//
-// # Safety
-// `ctx` and `mr` are null or handles of this library; `op` is null or points to an operation.
 int32_t iw_atomic(struct iw_ctx *ctx,
                   struct iw_cq cq,
                   uint64_t wr_id,
@@ -1427,81 +1266,45 @@ int32_t iw_atomic(struct iw_ctx *ctx,
 
 // Returns the core that executes atomic operations on a word. Not meaningful with `rdmap.atomic_execution =
 // "locked"` and for lines that the owner shares (`rdmap.atomic_share_after`).
-//
-// # Safety
-// `ctx` and `mr` are null or handles of this library; `core` is null or valid for writes of one number.
 int32_t iw_owner_core(struct iw_ctx *ctx, const struct iw_mr *mr, uintptr_t offset, uint32_t *core);
 
 // Creates a memory window, which counts as a region (`iw_limits.regions`).
-//
-// # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of one pointer.
 int32_t iw_mw_create(struct iw_ctx *ctx, struct iw_pd pd, struct iw_mw **out);
 
 // Returns the window's tags.
-//
-// # Safety
-// `mw` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
-int32_t iw_mw_query(const struct iw_mw *mw,
-                    struct iw_stag_info *out);
+int32_t iw_mw_query(const struct iw_mw *mw, struct iw_stag_info *out);
 
 // Ends the window's current binding at once, without a request and for any queue pair. A binding that waits in a
 // send queue is not ended. Returns 1 when no core uses it any more, else 0: poll the workers and call again. The
 // window can be bound again at any time.
-// # Safety
-// `mw` is null or a handle of this library.
 int32_t iw_mw_invalidate(struct iw_mw *mw);
 
 // Destroys a window and invalidates its tag at once. A binding of it that waits in a send queue fails. Cores may
 // still finish a copy; `iw_mw_invalidate` before this call, or `iw_mr_poll_deregistered` of the memory, shows when
 // they have.
-//
-// # Safety
-// `mw` is null or a handle of this library.
 int32_t iw_mw_destroy(struct iw_mw *mw);
 
 // Creates a fast region, which counts as a region (`iw_limits.regions`).
-//
-// # Safety
-// As for `iw_mw_create`.
 int32_t iw_fast_mr_create(struct iw_ctx *ctx, struct iw_pd pd, struct iw_fast_mr **out);
 
 // Returns the fast region's tags.
-//
-// # Safety
-// As for `iw_mw_query`.
 int32_t iw_fast_mr_query(const struct iw_fast_mr *fast_mr, struct iw_stag_info *out);
 
 // Ends the fast region's current registration, as `iw_mw_invalidate` does a window's binding.
-//
-// # Safety
-// As for `iw_mw_invalidate`.
 int32_t iw_fast_mr_invalidate(struct iw_fast_mr *fast_mr);
 
 // Destroys a fast region, as `iw_mw_destroy` does a window.
-//
-// # Safety
-// As for `iw_mw_destroy`.
 int32_t iw_fast_mr_destroy(struct iw_fast_mr *fast_mr);
 
 // Returns the number of ports of the context's stack. Ports are numbered from 0.
-//
-// # Safety
-// `ctx` is null or a handle of this library.
 int32_t iw_ports(const struct iw_ctx *ctx);
 
 // Returns the state of a port. The link is what core 0 last saw, at most a quarter of a second ago if it is polled.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
 int32_t iw_port_query(const struct iw_ctx *ctx,
                       uint32_t port,
                       struct iw_port_info *out);
 
 // Stores up to `count` addresses of a port, in the configured order, and returns how many the port has: at most 8.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of `count` values.
 int32_t iw_port_addresses(const struct iw_ctx *ctx,
                           uint32_t port,
                           struct iw_port_address *out,
@@ -1510,10 +1313,6 @@ int32_t iw_port_addresses(const struct iw_ctx *ctx,
 // Posts requests to a send queue in order. If one is refused, those before it are posted, and it and the rest are
 // not. `posted`, which may be null, gets the number of posted requests. `size` is sizeof(struct iw_send_wr): programs call
 // `iw_post_send`, which passes it.
-//
-// # Safety
-// `ctx` is null or a handle of this library. `wrs` is null or points to `count` requests of `size` bytes whose pointers and
-// handles are valid in the same way. `posted` is null or valid for writes of one number.
 int32_t iw_post_send_sized(struct iw_ctx *ctx,
                            struct iw_qp qp,
                            const struct iw_send_wr *wrs,
@@ -1523,9 +1322,6 @@ int32_t iw_post_send_sized(struct iw_ctx *ctx,
 
 // Posts receives in order, as `iw_post_send_sized` posts sends. `size` is sizeof(struct iw_recv_wr): programs call
 // `iw_post_recv`, which passes it.
-//
-// # Safety
-// As for `iw_post_send_sized`.
 int32_t iw_post_recv_sized(struct iw_ctx *ctx,
                            struct iw_qp qp,
                            const struct iw_recv_wr *wrs,
@@ -1534,9 +1330,6 @@ int32_t iw_post_recv_sized(struct iw_ctx *ctx,
                            uint32_t *posted);
 
 // Posts receives to a shared queue in order, as `iw_post_send_sized` posts sends. Programs call `iw_srq_post_recv`.
-//
-// # Safety
-// As for `iw_post_send_sized`.
 int32_t iw_srq_post_recv_sized(struct iw_ctx *ctx,
                                struct iw_srq srq,
                                const struct iw_recv_wr *wrs,
@@ -1545,43 +1338,25 @@ int32_t iw_srq_post_recv_sized(struct iw_ctx *ctx,
                                uint32_t *posted);
 
 // Creates a completion queue for `depth` requests that are posted and not reaped. Allocates.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
 int32_t iw_cq_create(struct iw_ctx *ctx, uint32_t depth, struct iw_cq *out);
 
 // Sets the defaults: `depth` requests, all cores. `size` is sizeof(struct iw_cq_attr): programs call `iw_cq_attr_init`,
 // which passes it.
-//
-// # Safety
-// `attr` is null or valid for writes of `size` bytes.
 int32_t iw_cq_attr_init_sized(struct iw_cq_attr *attr,
                               uintptr_t size,
                               uint32_t depth);
 
 // Creates a completion queue with attributes. Allocates.
-//
-// # Safety
-// `ctx` is null or a handle of this library. `attr` is null or points to as many bytes as its `size` states. `out` is null
-// or valid for writes of one value.
-int32_t iw_cq_create_with(struct iw_ctx *ctx,
-                          const struct iw_cq_attr *attr,
-                          struct iw_cq *out);
+int32_t iw_cq_create_with(struct iw_ctx *ctx, const struct iw_cq_attr *attr, struct iw_cq *out);
 
 // Changes the depth of a completion queue, with work outstanding. A larger depth takes effect when the cores have
 // processed the change.
-//
-// # Safety
-// `ctx` is null or a handle of this library.
 int32_t iw_cq_resize(struct iw_ctx *ctx,
                      struct iw_cq cq,
                      uint32_t depth);
 
 // Moves up to `count` completions into `wcs`, oldest first for each queue pair. Returns their number. `size` is
 // sizeof(struct iw_wc): programs call `iw_cq_poll`, which passes it.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `wcs` is null or valid for writes of `count` values of `size` bytes each.
 int32_t iw_cq_poll_sized(struct iw_ctx *ctx,
                          struct iw_cq cq,
                          struct iw_wc *wcs,
@@ -1590,42 +1365,25 @@ int32_t iw_cq_poll_sized(struct iw_ctx *ctx,
 
 // Requests one event at the queue's descriptor for its next completion, or its next solicited or failed one. Poll
 // once more after this call: earlier completions raise no event.
-//
-// # Safety
-// `ctx` is null or a handle of this library.
 int32_t iw_cq_arm(struct iw_ctx *ctx,
                   struct iw_cq cq,
                   int32_t solicited_only);
 
 // Stores the queue's descriptor, an eventfd that becomes readable once for each arming; read its eight bytes. The
 // queue owns it; do not close it. Any thread may wait for `fd`.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `fd` is null or valid for writes of one value.
 int32_t iw_cq_fd(const struct iw_ctx *ctx,
                  struct iw_cq cq,
                  int32_t *fd);
 
 // Returns the state of a completion queue.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
-int32_t iw_cq_query(const struct iw_ctx *ctx,
-                    struct iw_cq cq,
-                    struct iw_cq_info *out);
+int32_t iw_cq_query(const struct iw_ctx *ctx, struct iw_cq cq, struct iw_cq_info *out);
 
 // Destroys a completion queue. Fails with IW_E_STILL_USED while a queue pair uses it. A destroyed queue pair uses
 // it until the core has released it, which `iw_event_poll` processes: poll workers and events, and call again.
-//
-// # Safety
-// `ctx` is null or a handle of this library.
 int32_t iw_cq_destroy(struct iw_ctx *ctx,
                       struct iw_cq cq);
 
 // Creates a shared receive queue for `depth` receives on each core, of at most `max_sge` elements. Allocates.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
 int32_t iw_srq_create(struct iw_ctx *ctx,
                       struct iw_pd pd,
                       uint32_t depth,
@@ -1634,18 +1392,12 @@ int32_t iw_srq_create(struct iw_ctx *ctx,
 
 // Sets the defaults: `depth` receives of `max_sge` elements, all cores. `size` is sizeof(struct iw_srq_attr): programs call
 // `iw_srq_attr_init`, which passes it.
-//
-// # Safety
-// `attr` is null or valid for writes of `size` bytes.
 int32_t iw_srq_attr_init_sized(struct iw_srq_attr *attr,
                                uintptr_t size,
                                uint32_t depth,
                                uint32_t max_sge);
 
 // Creates a shared receive queue with attributes. Allocates.
-//
-// # Safety
-// As for `iw_cq_create_with`.
 int32_t iw_srq_create_with(struct iw_ctx *ctx,
                            struct iw_pd pd,
                            const struct iw_srq_attr *attr,
@@ -1654,58 +1406,29 @@ int32_t iw_srq_create_with(struct iw_ctx *ctx,
 // Requests one IW_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left on a core; immediately if fewer are left
 // already. 0 cancels. A call replaces the one before: an event of that one which `iw_event_poll` has not returned is not
 // returned any more.
-//
-// # Safety
-// `ctx` is null or a handle of this library.
 int32_t iw_srq_arm(struct iw_ctx *ctx,
                    struct iw_srq srq,
                    uint32_t limit);
 
 // Returns the state of a shared receive queue.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
-int32_t iw_srq_query(struct iw_ctx *ctx,
-                     struct iw_srq srq,
-                     struct iw_srq_info *out);
+int32_t iw_srq_query(struct iw_ctx *ctx, struct iw_srq srq, struct iw_srq_info *out);
 
 // Destroys a shared receive queue, as `iw_cq_destroy` does a completion queue. Receives posted to it are dropped.
-//
-// # Safety
-// `ctx` is null or a handle of this library.
 int32_t iw_srq_destroy(struct iw_ctx *ctx,
                        struct iw_srq srq);
 
 // Sets the defaults: 128 sends, 128 receives, 16 Reads each way, all completions in `cq`. `size` is
 // sizeof(struct iw_qp_attr): programs call `iw_qp_attr_init`, which passes it.
-//
-// # Safety
-// `attr` is null or valid for writes of `size` bytes.
 int32_t iw_qp_attr_init_sized(struct iw_qp_attr *attr, uintptr_t size, struct iw_cq cq);
 
 // Creates a queue pair. Allocates.
-//
-// # Safety
-// `ctx` is null or a handle of this library. `attr` is null or points to as many bytes as its `size` states. `out`
-// is null or valid for writes of one value.
-int32_t iw_qp_create(struct iw_ctx *ctx,
-                     struct iw_pd pd,
-                     const struct iw_qp_attr *attr,
-                     struct iw_qp *out);
+int32_t iw_qp_create(struct iw_ctx *ctx, struct iw_pd pd, const struct iw_qp_attr *attr, struct iw_qp *out);
 
 // Returns the state of a queue pair.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
-int32_t iw_qp_query(struct iw_ctx *ctx,
-                    struct iw_qp qp,
-                    struct iw_qp_info *out);
+int32_t iw_qp_query(struct iw_ctx *ctx, struct iw_qp qp, struct iw_qp_info *out);
 
 // Destroys a queue pair: an open connection is reset, and posted requests complete as IW_WC_WR_FLUSH_ERR once the core has
 // carried out the call. The name is invalid from now on. Events that the core has raised may follow.
-//
-// # Safety
-// `ctx` is null or a handle of this library.
 int32_t iw_qp_destroy(struct iw_ctx *ctx,
                       struct iw_qp qp);
 
@@ -1713,9 +1436,6 @@ int32_t iw_qp_destroy(struct iw_ctx *ctx,
 // receives, each for any one thread. The context's calls that post fail with IW_E_SPLIT until the end is closed.
 // Connecting, events, queries and `iw_qp_destroy` stay with the context. A queue pair that is destroyed keeps its slot
 // until both ends are closed and `iw_event_poll` is called. Allocates.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `send` and `recv` are null or valid for writes of one pointer.
 int32_t iw_qp_split(struct iw_ctx *ctx,
                     struct iw_qp qp,
                     struct iw_send_poster **send,
@@ -1723,25 +1443,16 @@ int32_t iw_qp_split(struct iw_ctx *ctx,
 
 // Splits a completion queue from its context: `poller` gets the end that polls it on any one thread. `iw_cq_poll` and
 // `iw_cq_resize` fail with IW_E_SPLIT until the end is closed. Allocates.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `poller` is null or valid for writes of one pointer.
 int32_t iw_cq_split(struct iw_ctx *ctx,
                     struct iw_cq cq,
                     struct iw_cq_poller **poller);
 
 // Splits a shared receive queue from its context: `poster` gets the end that posts to it from any one thread.
 // `iw_srq_post_recv` fails with IW_E_SPLIT until the end is closed. Allocates.
-//
-// # Safety
-// `ctx` is null or a handle of this library; `poster` is null or valid for writes of one pointer.
 int32_t iw_srq_split(struct iw_ctx *ctx, struct iw_srq srq, struct iw_srq_poster **poster);
 
 // Posts requests in order, as `iw_post_send_sized`. IW_E_NO_QP if the queue pair was destroyed, or its context closed.
 // Programs call `iw_send_poster_post`.
-//
-// # Safety
-// As for `iw_post_send_sized`.
 int32_t iw_send_poster_post_sized(struct iw_send_poster *poster,
                                   const struct iw_send_wr *wrs,
                                   uintptr_t size,
@@ -1750,9 +1461,6 @@ int32_t iw_send_poster_post_sized(struct iw_send_poster *poster,
 
 // Posts receives in order, as `iw_post_recv_sized`. IW_E_NO_QP if the queue pair was destroyed, or its context closed.
 // Programs call `iw_recv_poster_post`.
-//
-// # Safety
-// As for `iw_post_send_sized`.
 int32_t iw_recv_poster_post_sized(struct iw_recv_poster *poster,
                                   const struct iw_recv_wr *wrs,
                                   uintptr_t size,
@@ -1761,9 +1469,6 @@ int32_t iw_recv_poster_post_sized(struct iw_recv_poster *poster,
 
 // Posts receives to a shared queue in order, as `iw_srq_post_recv_sized`. IW_E_NO_SRQ if the queue was destroyed, or its
 // context closed. Programs call `iw_srq_poster_post`.
-//
-// # Safety
-// As for `iw_post_send_sized`.
 int32_t iw_srq_poster_post_sized(struct iw_srq_poster *poster,
                                  const struct iw_recv_wr *wrs,
                                  uintptr_t size,
@@ -1772,49 +1477,28 @@ int32_t iw_srq_poster_post_sized(struct iw_srq_poster *poster,
 
 // Moves up to `count` completions into `wcs`, as `iw_cq_poll_sized`. IW_E_NO_CQ if the queue was destroyed, or its context
 // closed, and every completion is reaped. Programs call `iw_cq_poller_poll`.
-//
-// # Safety
-// `poller` is null or a handle of this library; `wcs` is null or valid for writes of `count` values of `size` bytes each.
 int32_t iw_cq_poller_poll_sized(struct iw_cq_poller *poller,
                                 struct iw_wc *wcs,
                                 uintptr_t size,
                                 uint32_t count);
 
 // Requests one event at the queue's descriptor, as `iw_cq_arm`.
-//
-// # Safety
-// `poller` is null or a handle of this library.
 int32_t iw_cq_poller_arm(struct iw_cq_poller *poller, int32_t solicited_only);
 
 // Stores the queue's descriptor, as `iw_cq_fd`. It is open until the poller is closed and the queue destroyed.
-//
-// # Safety
-// `poller` is null or a handle of this library; `fd` is null or valid for writes of one value.
 int32_t iw_cq_poller_fd(const struct iw_cq_poller *poller,
                         int32_t *fd);
 
 // Closes an end: the context posts to the send queue again. Also after the context is closed.
-//
-// # Safety
-// `poster` is null or a handle of this library.
 int32_t iw_send_poster_close(struct iw_send_poster *poster);
 
 // Closes an end: the context posts to the receive queue again. Also after the context is closed.
-//
-// # Safety
-// `poster` is null or a handle of this library.
 int32_t iw_recv_poster_close(struct iw_recv_poster *poster);
 
 // Closes an end: the context posts to the shared receive queue again. Also after the context is closed.
-//
-// # Safety
-// `poster` is null or a handle of this library.
 int32_t iw_srq_poster_close(struct iw_srq_poster *poster);
 
 // Closes an end: the context polls the completion queue again. Also after the context is closed.
-//
-// # Safety
-// `poller` is null or a handle of this library.
 int32_t iw_cq_poller_close(struct iw_cq_poller *poller);
 
 #ifdef __cplusplus

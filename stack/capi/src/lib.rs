@@ -5,10 +5,18 @@
 //!
 //! Takes pointers that are null or valid as the header states, handles of this library, and numbers of any value.
 //! Gives 0 or a count, or a negative `IW_E_*`; no panic unwinds into the caller. Cost: one compare-and-swap and a
-//! few comparisons more than the Rust call; posting converts 32 requests at a time on the stack and allocates
+//! few comparisons more than the Rust call; posting converts some requests at a time on the stack and allocates
 //! nothing.
+//!
+//! # Safety
+//!
+//! What every call relies on, and the library cannot check: a pointer that is not null is valid for the call. A handle
+//! is one of this library, open or closed. A text ends with a NUL. A list has as many elements as its count states, and
+//! a struct that begins with its size, or whose size is passed, has as many bytes. Another thread does not change them
+//! during the call. Calls that rely on more say so under this heading.
 #![allow(non_camel_case_types, reason = "the names are C's")]
 #![allow(unsafe_code)]
+#![allow(clippy::missing_safety_doc, reason = "what all calls rely on is said once, above")]
 
 #[cfg(panic = "abort")]
 compile_error!("panics must unwind, so that they can be stopped at the boundary");

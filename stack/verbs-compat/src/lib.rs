@@ -12,11 +12,12 @@
 #![cfg_attr(not(verbs_headers), forbid(unsafe_code))]
 
 #[cfg(verbs_headers)]
+#[macro_use]
+mod engine;
+#[cfg(verbs_headers)]
 mod cm;
 #[cfg(verbs_headers)]
 mod device;
-#[cfg(verbs_headers)]
-mod engine;
 #[cfg(verbs_headers)]
 mod objects;
 #[cfg(verbs_headers)]

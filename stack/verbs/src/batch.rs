@@ -1,9 +1,11 @@
-//! Posting of requests that are converted from another form, for the interfaces to other languages.
+//! Lists of requests and completions that are converted from or to another form, for the interfaces to other languages.
 //!
-//! Takes a list, a conversion and a call that posts; gives the number of posted requests. A few requests are converted at a
-//! time, so that each doorbell announces several and nothing is allocated.
+//! Takes a conversion and a call that posts or polls; gives the number of requests or completions. A few are converted
+//! at a time, so that each doorbell announces several and nothing is allocated.
 
 use arrayvec::ArrayVec;
+
+use crate::Completion;
 
 /// Requests that are converted and posted with one doorbell.
 pub const BATCH: usize = 16;
@@ -32,6 +34,32 @@ pub fn post_converted<T, W, E>(
     }
 }
 
+/// Reaps up to `wanted` completions, as many at a time as `room` has, and passes each to `take`. Returns their number. An
+/// error of `poll` is returned if nothing was reaped before.
+#[inline]
+pub fn reap<E>(
+    wanted: usize,
+    room: &mut [Completion],
+    mut poll: impl FnMut(&mut [Completion]) -> Result<usize, E>,
+    mut take: impl FnMut(&Completion),
+) -> Result<usize, E> {
+    let mut reaped = 0;
+    while reaped < wanted {
+        let places = room.len().min(wanted - reaped);
+        let (some, _) = room.split_at_mut(places);
+        let found = match poll(some) {
+            Err(_) if reaped > 0 => break,
+            found => found?,
+        };
+        some.iter().take(found).for_each(&mut take);
+        reaped += found;
+        if found < places {
+            break;
+        }
+    }
+    Ok(reaped)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,6 +71,28 @@ mod tests {
             Some(posted) => Err((posted, "full")),
             None => Ok(()),
         })
+    }
+
+    #[test]
+    fn completions_are_reaped_until_there_is_none_or_enough_are_taken() {
+        let reaped = |wanted, mut there: usize| {
+            let (mut room, mut taken) = ([Completion::default(); 4], 0);
+            let poll = |some: &mut [Completion]| match there {
+                0 => Err("gone"),
+                _ => {
+                    let found = some.len().min(there);
+                    there -= found;
+                    Ok(found)
+                }
+            };
+            let outcome = reap(wanted, &mut room, poll, |_| taken += 1);
+            (outcome, taken)
+        };
+        assert_eq!(reaped(10, 9), (Ok(9), 9));
+        assert_eq!(reaped(10, 8), (Ok(8), 8), "what was reaped comes before the error");
+        assert_eq!(reaped(3, 8), (Ok(3), 3));
+        assert_eq!(reaped(1, 0), (Err("gone"), 0));
+        assert_eq!(reaped(0, 8), (Ok(0), 0));
     }
 
     #[test]

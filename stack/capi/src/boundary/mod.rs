@@ -14,6 +14,6 @@ pub(crate) use error::{ApiError, call};
 pub(crate) use handle::{FreeHandles, HandleKind, Slot, alloc_handle, close_handle, with};
 pub use log::*;
 pub(crate) use pointer::{
-    OutList, out_slice, read, read_list, read_size, read_sized, read_slice, text, write_init, write_optional,
-    write_out, write_sized, write_text,
+    OutList, create, create_handle, out_slice, read, read_list, read_size, read_sized, read_slice, text,
+    write_init, write_optional, write_out, write_sized, write_text,
 };

@@ -5,7 +5,8 @@ use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
 use super::codes::*;
-use super::error::ApiError;
+use super::error::{ApiError, call};
+use super::handle::{HandleKind, alloc_handle};
 
 fn check<T>(pointer: *const T, what: &'static str) -> Result<(), ApiError> {
     if pointer.is_null() || !pointer.is_aligned() {
@@ -42,7 +43,37 @@ pub(crate) unsafe fn write_out<T>(pointer: *mut T, what: &'static str, value: T)
     Ok(())
 }
 
-/// The same, with null to ignore the value.
+/// Runs the body of an exported function that stores its result at `out`: `none` if it fails.
+///
+/// # Safety
+/// As for [`write_out`].
+pub(crate) unsafe fn create<T>(
+    out: *mut T,
+    what: &'static str,
+    none: T,
+    body: impl FnOnce() -> Result<T, ApiError>,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe {
+        write_out(out, what, none)?;
+        write_out(out, what, body()?)
+    })
+}
+
+/// As [`create`], for an object that gets a handle.
+///
+/// # Safety
+/// As for [`write_out`].
+pub(crate) unsafe fn create_handle<K: HandleKind + Sync>(
+    out: *mut *mut K,
+    what: &'static str,
+    body: impl FnOnce() -> Result<K::Body, ApiError>,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    unsafe { create(out, what, core::ptr::null_mut(), || body().map(alloc_handle)) }
+}
+
+/// The same as [`write_out`], with null to ignore the value.
 ///
 /// # Safety
 /// As for [`write_out`].

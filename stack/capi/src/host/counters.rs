@@ -2,14 +2,10 @@
 
 use core::ffi::c_char;
 
-use super::stack::iw_stack;
+use super::stack::{StackObject, iw_stack};
 use crate::boundary::{ApiError, call, text, with, write_out, *};
 
 /// Reads one counter of a stack by its name, the sum over all cores, as `iwarp-top` shows it.
-///
-/// # Safety
-/// `stack` is null or a handle of this library; `name` is null or a NUL-terminated text; `value` is null or good
-/// for one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_counter(
     stack: *const iw_stack,
@@ -17,17 +13,10 @@ pub unsafe extern "C" fn iw_stack_counter(
     value: *mut u64,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        let name = text(name, "name")?;
-        let all = with(stack, |host| Ok(host.stack.counters()))?;
-        write_out(value, "value", find(&all, name)?)
-    })
+    unsafe { read_counter(stack, name, value, |host| Ok(host.stack.counters())) }
 }
 
 /// Reads one counter of one core by its name.
-///
-/// # Safety
-/// As for `iw_stack_counter`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_core_counter(
     stack: *const iw_stack,
@@ -36,21 +25,16 @@ pub unsafe extern "C" fn iw_stack_core_counter(
     value: *mut u64,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        let name = text(name, "name")?;
-        let all = with(stack, |host| {
+    unsafe {
+        read_counter(stack, name, value, |host| {
             let number = u16::try_from(core).ok().filter(|core| usize::from(*core) < host.workers.len());
             let number = number.ok_or_else(|| fault!(IW_E_VALUE, "core = {core}: below iw_stack_cores"))?;
             Ok(host.stack.core_counters(number))
-        })?;
-        write_out(value, "value", find(&all, name)?)
-    })
+        })
+    }
 }
 
 /// Reads one counter of a port's device or network by its name, the sum over all cores.
-///
-/// # Safety
-/// As for `iw_stack_counter`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_port_counter(
     stack: *const iw_stack,
@@ -59,27 +43,34 @@ pub unsafe extern "C" fn iw_stack_port_counter(
     value: *mut u64,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        let name = text(name, "name")?;
-        let all = with(stack, |host| {
+    unsafe {
+        read_counter(stack, name, value, |host| {
             let number = u8::try_from(port).ok().filter(|port| *port < host.stack.ports());
             let number = number.ok_or_else(|| fault!(IW_E_VALUE, "port = {port}: below iw_ports"))?;
             Ok(host.stack.port_counters(number))
-        })?;
-        write_out(value, "value", find(&all, name)?)
+        })
+    }
+}
+
+/// # Safety
+/// As for every call of the library.
+unsafe fn read_counter(
+    stack: *const iw_stack,
+    name: *const c_char,
+    value: *mut u64,
+    counters: impl FnOnce(&StackObject) -> Result<Vec<(&'static str, u64)>, ApiError>,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe {
+        let name = text(name, "name")?;
+        let all = with(stack, |host| counters(host))?;
+        let found = all.iter().find(|(one, _)| *one == name);
+        let (_, count) = found.ok_or_else(|| fault!(IW_E_VALUE, "no counter is called {name}"))?;
+        write_out(value, "value", *count)
     })
 }
 
-fn find(all: &[(&'static str, u64)], name: &str) -> Result<u64, ApiError> {
-    let found = all.iter().find(|(one, _)| *one == name);
-    let (_, count) = found.ok_or_else(|| fault!(IW_E_VALUE, "no counter is called {name}"))?;
-    Ok(*count)
-}
-
 /// Returns the number of counters.
-///
-/// # Safety
-/// `stack` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_counters(stack: *const iw_stack) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -88,10 +79,6 @@ pub unsafe extern "C" fn iw_stack_counters(stack: *const iw_stack) -> i32 {
 
 /// Returns the name and value of a counter by its number, 0 to `iw_stack_counters` - 1. `name` has room for `size`
 /// bytes; 48 are always enough.
-///
-/// # Safety
-/// `stack` is null or a handle of this library; `name` is null or valid for writes of `size` bytes, `value` null or valid for writes of
-/// one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_counter_at(
     stack: *const iw_stack,

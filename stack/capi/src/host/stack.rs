@@ -1,11 +1,12 @@
 //! Opening and closing of a stack, with DPDK's environment started by the library or by the program.
 
 use core::ffi::c_char;
+use core::ptr::null_mut;
 
 use verbs::memory::{MemoryConfig, MemoryPort, QueueRule, pair_of_queues};
 use verbs::{Config, MacAddr, Stack, StackBuilder, Worker};
 
-use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, text, with, write_out, *};
+use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, create, text, with, write_out, *};
 
 /// A stack: one or more devices, their addresses, and the configured number of cores.
 pub struct iw_stack(Slot<StackObject>);
@@ -31,37 +32,22 @@ pub const IW_PAIR_MEMORY: u32 = 2;
 
 /// Opens a stack from a configuration in TOML; `configs/memif-server.toml` explains the keys. Opens the device and
 /// allocates all memory, which may take seconds.
-///
-/// # Safety
-/// `toml` is null or a NUL-terminated text; `out` is null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_open(toml: *const c_char, flags: u32, out: *mut *mut iw_stack) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        write_out(out, "out", core::ptr::null_mut())?;
-        let config = Config::from_toml(text(toml, "toml")?)?;
-        write_out(out, "out", open(config, flags)?)
-    })
+    unsafe { create(out, "out", null_mut(), || open(Config::from_toml(text(toml, "toml")?)?, flags)) }
 }
 
 /// As `iw_stack_open`, from a file.
-///
-/// # Safety
-/// As for `iw_stack_open`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_open_file(path: *const c_char, flags: u32, out: *mut *mut iw_stack) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        write_out(out, "out", core::ptr::null_mut())?;
-        let config = Config::from_file(text(path, "path")?.as_ref())?;
-        write_out(out, "out", open(config, flags)?)
-    })
+    unsafe {
+        create(out, "out", null_mut(), || open(Config::from_file(text(path, "path")?.as_ref())?, flags))
+    }
 }
 
 /// Opens two stacks in this process that are linked back to back. Both need the same `port` and `core` tables.
-///
-/// # Safety
-/// As for `iw_stack_open`, for each text and pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_open_pair(
     first_toml: *const c_char,
@@ -73,8 +59,8 @@ pub unsafe extern "C" fn iw_stack_open_pair(
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
-        write_out(first_out, "first_out", core::ptr::null_mut())?;
-        write_out(second_out, "second_out", core::ptr::null_mut())?;
+        write_out(first_out, "first_out", null_mut())?;
+        write_out(second_out, "second_out", null_mut())?;
         let first = Config::from_toml(text(first_toml, "first_toml")?)?;
         let second = Config::from_toml(text(second_toml, "second_toml")?)?;
         let [first, second] = match kind {
@@ -91,9 +77,6 @@ pub unsafe extern "C" fn iw_stack_open_pair(
 
 /// Closes the handle. Its contexts and workers continue, and the device stays open until the last worker is closed.
 /// Workers that were not taken are closed.
-///
-/// # Safety
-/// `stack` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_close(stack: *mut iw_stack) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -101,9 +84,6 @@ pub unsafe extern "C" fn iw_stack_close(stack: *mut iw_stack) -> i32 {
 }
 
 /// Returns the number of cores. Workers are numbered from 0.
-///
-/// # Safety
-/// As for `iw_stack_close`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_cores(stack: *const iw_stack) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -124,9 +104,7 @@ pub extern "C" fn iw_dpdk_cleanup() -> i32 {
 type StackAndWorkers = (Stack, Vec<Worker>);
 
 fn open(config: Config, flags: u32) -> Result<*mut iw_stack, ApiError> {
-    let builder = environment(Stack::builder(config), flags)?;
-    let built = builder.build()?;
-    Ok(into_handle(built))
+    Ok(into_handle(environment(Stack::builder(config), flags)?.build()?))
 }
 
 fn into_handle((stack, workers): StackAndWorkers) -> *mut iw_stack {

@@ -1,14 +1,14 @@
 //! Workers: polled by the program's own loops, or on threads of the library.
 
-use verbs::{Worker, WorkerThread};
-
-use super::stack::iw_stack;
 use core::ffi::c_char;
 use std::os::fd::AsRawFd;
 
+use verbs::{Worker, WorkerThread};
+
 use super::capture::iw_capture;
+use super::stack::{StackObject, iw_stack};
 use crate::boundary::{
-    ApiError, Slot, alloc_handle, call, close_handle, text, with, write_out, write_sized, *,
+    ApiError, Slot, call, close_handle, create_handle, text, with, write_out, write_sized, *,
 };
 
 /// One core of a stack.
@@ -42,31 +42,21 @@ pub struct iw_poll_result {
 }
 
 /// Takes the worker of one core, once for each core. Any thread may poll it, one at a time.
-///
-/// # Safety
-/// `stack` is null or a handle of this library; `out` is null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_take(stack: *mut iw_stack, core: u32, out: *mut *mut iw_worker) -> i32 {
+    let take = |host: &mut StackObject| {
+        let there = host.workers.get_mut(core as usize);
+        let there = there.ok_or_else(|| fault!(IW_E_VALUE, "core = {core}: below iw_stack_cores"))?;
+        there.take().ok_or_else(|| fault!(IW_E_STATE, "the worker of core {core} has been taken"))
+    };
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        write_out(out, "out", core::ptr::null_mut())?;
-        let worker = with(stack, |host| {
-            let there = host.workers.get_mut(core as usize);
-            let there = there.ok_or_else(|| fault!(IW_E_VALUE, "core = {core}: below iw_stack_cores"))?;
-            there.take().ok_or_else(|| fault!(IW_E_STATE, "the worker of core {core} has been taken"))
-        })?;
-        write_out(out, "out", alloc_handle(Runner::Polled(worker)))
-    })
+    unsafe { create_handle(out, "out", || with(stack, take).map(Runner::Polled)) }
 }
 
 /// Runs one iteration of a worker's loop: receives at most `budget` bursts of frames and handles everything that
 /// follows. Never blocks and never allocates. Its only system call wakes a thread that waits at a descriptor.
 /// Returns the amount of work. `polled` may be null. A program that pauses the workers of a stack until their timers
 /// are due must poll all of them again after one had work, since they pass frames to each other.
-///
-/// # Safety
-/// `worker` is null or a handle of this library; `polled` is null or valid for writes of as many bytes
-/// as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_poll(
     worker: *mut iw_worker,
@@ -92,9 +82,6 @@ pub unsafe extern "C" fn iw_worker_poll(
 
 /// Runs a worker on a thread of the library until `iw_worker_stop`, pinned to `processor` unless that is negative.
 /// Polling it meanwhile fails with IW_E_STATE.
-///
-/// # Safety
-/// `worker` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_start(worker: *mut iw_worker, processor: i32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -111,9 +98,6 @@ pub unsafe extern "C" fn iw_worker_start(worker: *mut iw_worker, processor: i32)
 }
 
 /// Ends the thread of `iw_worker_start`; the worker can be polled again. Waits for the current iteration.
-///
-/// # Safety
-/// As for `iw_worker_start`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_stop(worker: *mut iw_worker) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -137,9 +121,6 @@ pub unsafe extern "C" fn iw_worker_stop(worker: *mut iw_worker) -> i32 {
 /// work. Runs one iteration. Returns 1 if the program may wait now: then the descriptor becomes readable as soon as the
 /// worker has to be polled. Returns 0 if there is work: poll again. Needs `core.idle = "sleep"`; otherwise fails with
 /// IW_E_STATE.
-///
-/// # Safety
-/// As for `iw_worker_start`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_arm(worker: *mut iw_worker) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -155,9 +136,6 @@ pub unsafe extern "C" fn iw_worker_arm(worker: *mut iw_worker) -> i32 {
 /// Stores the descriptor that becomes readable when the worker has to be polled after `iw_worker_arm` returned 1. It is an
 /// epoll descriptor: wait for it with `poll` or `epoll`, and do not read or close it. The next poll of the worker resets
 /// it. Needs `core.idle = "sleep"`.
-///
-/// # Safety
-/// As for `iw_worker_start`; `fd` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_wake_fd(worker: *mut iw_worker, fd: *mut i32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -175,9 +153,6 @@ fn does_not_sleep() -> ApiError {
 
 /// Records the frames of the worker's ports from now on. The interface of the capture is called `name`, followed by the
 /// port's number if there are several.
-///
-/// # Safety
-/// `worker` and `capture` are null or handles of this library; `name` is null or a NUL-terminated text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_start_capture(
     worker: *mut iw_worker,
@@ -197,9 +172,6 @@ pub unsafe extern "C" fn iw_worker_start_capture(
 }
 
 /// Stops recording and writes out what is buffered.
-///
-/// # Safety
-/// As for `iw_worker_start`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_stop_capture(worker: *mut iw_worker) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -212,9 +184,6 @@ pub unsafe extern "C" fn iw_worker_stop_capture(worker: *mut iw_worker) -> i32 {
 }
 
 /// Returns 1 if the device has a link, of several devices any, else 0. May call the kernel.
-///
-/// # Safety
-/// As for `iw_worker_start`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_link_up(worker: *mut iw_worker) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -223,9 +192,6 @@ pub unsafe extern "C" fn iw_worker_link_up(worker: *mut iw_worker) -> i32 {
 
 /// Closes a worker. Connections on its core end without a message to the peer, calls that need it fail with
 /// IW_E_WORKER_CLOSED, and the last worker of a stack closes the device. Drain the contexts first (`iw_drain`).
-///
-/// # Safety
-/// As for `iw_worker_start`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_close(worker: *mut iw_worker) -> i32 {
     // SAFETY: guaranteed by the caller.

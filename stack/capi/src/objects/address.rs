@@ -20,9 +20,6 @@ pub struct iw_addr {
 }
 
 /// Parses an address such as `10.0.0.1:4791` or `[2001:db8::1]:4791`. Any thread.
-///
-/// # Safety
-/// `text` is null or a NUL-terminated text; `out` is null or valid for writes of one address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_addr_parse(text_of_address: *const c_char, out: *mut iw_addr) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -36,9 +33,6 @@ pub unsafe extern "C" fn iw_addr_parse(text_of_address: *const c_char, out: *mut
 }
 
 /// Writes an address as text into `size` bytes; 64 are always enough. Any thread.
-///
-/// # Safety
-/// `address` is null or points to one; `room` is null or valid for writes of `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_addr_text(address: *const iw_addr, room: *mut c_char, size: usize) -> i32 {
     // SAFETY: guaranteed by the caller.

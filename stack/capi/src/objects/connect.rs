@@ -122,9 +122,6 @@ pub const IW_RTR_READ: i32 = 4;
 
 /// Sets the defaults: no private data, everything else as configured and as in the queue pair. `size` is
 /// sizeof(struct iw_conn_params): programs call `iw_conn_params_init`, which passes it.
-///
-/// # Safety
-/// `params` is null or valid for writes of `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_conn_params_init_sized(params: *mut iw_conn_params, size: usize) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -133,9 +130,6 @@ pub unsafe extern "C" fn iw_conn_params_init_sized(params: *mut iw_conn_params, 
 
 /// Listens on an address. Peers are reported by IW_EVENT_CONNECT_REQUEST, an address in use by
 /// IW_EVENT_LISTEN_FAILED.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `local` is null or points to an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_listen(ctx: *mut iw_ctx, local: *const iw_addr) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -144,9 +138,6 @@ pub unsafe extern "C" fn iw_listen(ctx: *mut iw_ctx, local: *const iw_addr) -> i
 
 /// As `iw_listen`, and stores the address with its port in `bound`: port 0 selects a port from 49152 on that no context of
 /// the stack listens on.
-///
-/// # Safety
-/// As for `iw_listen`; `bound` is null or valid for writes of one address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_listen_bound(
     ctx: *mut iw_ctx,
@@ -163,9 +154,6 @@ pub unsafe extern "C" fn iw_listen_bound(
 }
 
 /// Stops listening on an address. Existing connections continue.
-///
-/// # Safety
-/// As for `iw_listen`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_unlisten(ctx: *mut iw_ctx, local: *const iw_addr) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -174,10 +162,6 @@ pub unsafe extern "C" fn iw_unlisten(ctx: *mut iw_ctx, local: *const iw_addr) ->
 
 /// Connects an idle queue pair. IW_EVENT_ESTABLISHED, IW_EVENT_REJECTED or IW_EVENT_CONNECT_FAILED follows. A null
 /// `params` means the defaults.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library. `remote` is null or points to an address. `params` is null or points
-/// to as many bytes as its `size` states, and its private data to as many as it states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_connect(
     ctx: *mut iw_ctx,
@@ -205,10 +189,6 @@ pub unsafe extern "C" fn iw_connect(
 
 /// Accepts a connection request with an idle queue pair. IW_EVENT_ESTABLISHED or IW_EVENT_CONNECT_FAILED follows. If
 /// the call fails, the request can still be answered. A null `params` means the defaults.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library. `request` is null or points to a request. `params` as for
-/// `iw_connect`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_accept(
     ctx: *mut iw_ctx,
@@ -231,10 +211,6 @@ pub unsafe extern "C" fn iw_accept(
 }
 
 /// Rejects a connection request with private data for the peer.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library. `request` is null or points to a request. `private_data` is null or
-/// points to `private_data_bytes` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_reject(
     ctx: *mut iw_ctx,
@@ -252,9 +228,6 @@ pub unsafe extern "C" fn iw_reject(
 }
 
 /// Disconnects after everything posted was sent and acknowledged. IW_EVENT_DISCONNECTED follows. Later posts fail.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_disconnect(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -264,9 +237,6 @@ pub unsafe extern "C" fn iw_disconnect(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
 /// Moves a queue pair to the error state: resets its connection and completes every posted request as flushed.
 /// IW_EVENT_DISCONNECTED follows, or IW_EVENT_CONNECT_FAILED if the connection was not established; neither if the
 /// queue pair was idle. The queue pair stays, so that its completions can be reaped before it is destroyed.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_abort(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -275,9 +245,6 @@ pub unsafe extern "C" fn iw_abort(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
 
 /// Returns the core, from 0, at which a request arrived; the accepted queue pair stays there. A program with a context
 /// for each core may answer with the context of that core's thread.
-///
-/// # Safety
-/// `request` is null or points to a request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_request_core(request: *const iw_request) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -287,9 +254,6 @@ pub unsafe extern "C" fn iw_request_core(request: *const iw_request) -> i32 {
 /// Returns 1 if the peer at an address, with any port, is known to lack atomic operations, else 0. The library
 /// records this at IW_EVENT_PEER_LACKS_ATOMICS. It forgets it after an atomic operation succeeded with that peer, or
 /// after `rdmap.lacks_atomics_cache_s`.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `peer` is null or points to an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_lacks_atomics(ctx: *const iw_ctx, peer: *const iw_addr) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -300,7 +264,7 @@ pub unsafe extern "C" fn iw_lacks_atomics(ctx: *const iw_ctx, peer: *const iw_ad
 }
 
 /// # Safety
-/// As for `iw_listen`.
+/// As for every call of the library.
 unsafe fn with_local_addr(
     ctx: *mut iw_ctx,
     local: *const iw_addr,
@@ -342,7 +306,7 @@ impl iw_conn_params {
     };
 
     /// # Safety
-    /// As for `iw_connect`.
+    /// As for every call of the library.
     unsafe fn read_or_default(params: *const Self) -> Result<Self, ApiError> {
         if params.is_null() {
             return Ok(Self::DEFAULT);
@@ -352,7 +316,7 @@ impl iw_conn_params {
     }
 
     /// # Safety
-    /// As for `iw_connect`.
+    /// As for every call of the library.
     unsafe fn read_private_data(&self) -> Result<&[u8], ApiError> {
         // SAFETY: guaranteed by the caller.
         unsafe { read_private_data(self.private_data, self.private_data_bytes) }

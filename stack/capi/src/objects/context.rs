@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use verbs::{Context, ProtectionDomain};
 
-use crate::boundary::{Slot, alloc_handle, call, close_handle, with, write_out, write_sized};
+use crate::boundary::{Slot, call, close_handle, create_handle, with, write_out, write_sized};
 use crate::host::iw_stack;
 
 /// One application thread's side of a stack. Used by one thread at a time.
@@ -81,24 +81,14 @@ pub struct iw_limits {
 }
 
 /// Opens a context. Allocates.
-///
-/// # Safety
-/// `stack` is null or a handle of this library; `out` is null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_ctx_open(stack: *const iw_stack, out: *mut *mut iw_ctx) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        write_out(out, "out", core::ptr::null_mut())?;
-        let context = with(stack, |host| Ok(host.stack.context()?))?;
-        write_out(out, "out", alloc_handle(context))
-    })
+    unsafe { create_handle(out, "out", || with(stack, |host| Ok(host.stack.context()?))) }
 }
 
 /// Closes a context with all its queue pairs and queues. Open connections are reset: drain first (`iw_drain`).
 /// Memory stays registered until it is deregistered.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_ctx_close(ctx: *mut iw_ctx) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -106,9 +96,6 @@ pub unsafe extern "C" fn iw_ctx_close(ctx: *mut iw_ctx) -> i32 {
 }
 
 /// Creates a protection domain. It needs no memory and is not destroyed.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_pd_alloc(ctx: *const iw_ctx, out: *mut iw_pd) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -119,9 +106,6 @@ pub unsafe extern "C" fn iw_pd_alloc(ctx: *const iw_ctx, out: *mut iw_pd) -> i32
 }
 
 /// Returns the limits of the context's stack.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_limits_query(ctx: *const iw_ctx, out: *mut iw_limits) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -155,10 +139,6 @@ pub unsafe extern "C" fn iw_limits_query(ctx: *const iw_ctx, out: *mut iw_limits
 /// remaining queue pairs after the deadline, in nanoseconds of `iw_now_ns`. Never waits. Returns the number of open
 /// connections: call it again until it returns 0, and poll workers, events and completions in between. Does not stop
 /// listening. `drained` may be null.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `drained` is null or valid for writes of as many bytes
-/// as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_drain(
     ctx: *mut iw_ctx,

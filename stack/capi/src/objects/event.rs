@@ -138,9 +138,6 @@ pub struct iw_event {
 
 /// Requests that the descriptor of `iw_event_fd` becomes readable at the next event. Call `iw_event_poll` until it
 /// returns 0 after this call: earlier events do not wake.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_event_arm(ctx: *mut iw_ctx) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -154,9 +151,6 @@ pub unsafe extern "C" fn iw_event_arm(ctx: *mut iw_ctx) -> i32 {
 
 /// Stores the descriptor of a context's events, an eventfd that becomes readable once for each `iw_event_arm`; read its
 /// eight bytes. The context owns it; do not close it. Any thread may wait for `fd`, while a worker is polled.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `fd` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_event_fd(ctx: *const iw_ctx, fd: *mut i32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -168,9 +162,6 @@ pub unsafe extern "C" fn iw_event_fd(ctx: *const iw_ctx, fd: *mut i32) -> i32 {
 
 /// Takes the oldest event. Returns 1, or 0 if there is none. Call it regularly, also while objects are being
 /// destroyed: it frees their memory.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_event_poll(ctx: *mut iw_ctx, out: *mut iw_event) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -201,7 +192,7 @@ const EMPTY_EVENT: iw_event = iw_event {
 };
 
 fn to_c_event(event: &Event) -> iw_event {
-    let of = |kind, qp: &verbs::QueuePair| iw_event { kind, qp: iw_qp { id: qp.to_bits() }, ..EMPTY_EVENT };
+    let of = |kind, qp: &verbs::QueuePair| iw_event { kind, qp: (*qp).into(), ..EMPTY_EVENT };
     match event {
         Event::ConnectRequest { request, local, remote, private_data, mpa_request } => {
             let request = iw_request { id: request.to_bits() };
@@ -237,7 +228,7 @@ fn to_c_event(event: &Event) -> iw_event {
 }
 
 fn to_c_event_rare(event: &Event) -> iw_event {
-    let of = |kind, qp: &verbs::QueuePair| iw_event { kind, qp: iw_qp { id: qp.to_bits() }, ..EMPTY_EVENT };
+    let of = |kind, qp: &verbs::QueuePair| iw_event { kind, qp: (*qp).into(), ..EMPTY_EVENT };
     match event {
         Event::PeerLacksAtomics { qp, peer } => {
             let remote = core::net::SocketAddr::new(*peer, 0).into();
@@ -245,14 +236,12 @@ fn to_c_event_rare(event: &Event) -> iw_event {
         }
         Event::CommunicationEstablished { qp } => of(IW_EVENT_COMM_EST, qp),
         Event::QueuePairFatal { qp } => of(IW_EVENT_QP_FATAL, qp),
-        Event::CompletionQueueError { cq, qp } => {
-            iw_event { cq: iw_cq { id: cq.to_bits() }, ..of(IW_EVENT_CQ_ERROR, qp) }
-        }
+        Event::CompletionQueueError { cq, qp } => iw_event { cq: (*cq).into(), ..of(IW_EVENT_CQ_ERROR, qp) },
         Event::SrqLimitReached { srq } => {
-            iw_event { kind: IW_EVENT_SRQ_LIMIT_REACHED, srq: iw_srq { id: srq.to_bits() }, ..EMPTY_EVENT }
+            iw_event { kind: IW_EVENT_SRQ_LIMIT_REACHED, srq: (*srq).into(), ..EMPTY_EVENT }
         }
         Event::SrqShareExceeded { srq, qp } => {
-            iw_event { srq: iw_srq { id: srq.to_bits() }, ..of(IW_EVENT_SRQ_SHARE_EXCEEDED, qp) }
+            iw_event { srq: (*srq).into(), ..of(IW_EVENT_SRQ_SHARE_EXCEEDED, qp) }
         }
         Event::LastWqeReached { qp } => of(IW_EVENT_LAST_WQE_REACHED, qp),
         Event::Link { port, up } => {

@@ -41,9 +41,6 @@ pub struct iw_port_address {
 }
 
 /// Returns the number of ports of the context's stack. Ports are numbered from 0.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_ports(ctx: *const iw_ctx) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -51,9 +48,6 @@ pub unsafe extern "C" fn iw_ports(ctx: *const iw_ctx) -> i32 {
 }
 
 /// Returns the state of a port. The link is what core 0 last saw, at most a quarter of a second ago if it is polled.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_port_query(ctx: *const iw_ctx, port: u32, out: *mut iw_port_info) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -79,9 +73,6 @@ pub unsafe extern "C" fn iw_port_query(ctx: *const iw_ctx, port: u32, out: *mut 
 }
 
 /// Stores up to `count` addresses of a port, in the configured order, and returns how many the port has: at most 8.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `out` is null or valid for writes of `count` values.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_port_addresses(
     ctx: *const iw_ctx,

@@ -143,10 +143,6 @@ pub struct iw_recv_wr {
 /// Posts requests to a send queue in order. If one is refused, those before it are posted, and it and the rest are
 /// not. `posted`, which may be null, gets the number of posted requests. `size` is sizeof(struct iw_send_wr): programs call
 /// `iw_post_send`, which passes it.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library. `wrs` is null or points to `count` requests of `size` bytes whose pointers and
-/// handles are valid in the same way. `posted` is null or valid for writes of one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_post_send_sized(
     ctx: *mut iw_ctx,
@@ -156,25 +152,17 @@ pub unsafe extern "C" fn iw_post_send_sized(
     count: u32,
     posted: *mut u32,
 ) -> i32 {
+    let qp = qp.to_rust();
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        let mut done = 0;
-        let outcome = with(ctx, |context| {
-            let mut target = (context, qp.to_rust());
-            read_list(wrs, (size, count as usize), iw_send_wr::EMPTY, "wrs", |some| {
-                post_sends(&mut target, some, &mut done)
-            })
-        });
-        write_optional(posted, "posted", done as u32)?;
-        outcome
-    })
+    unsafe {
+        post_list(ctx, wrs, (size, count), iw_send_wr::EMPTY, posted, |context, some, done| {
+            post_sends(&mut (context, qp), some, done)
+        })
+    }
 }
 
 /// Posts receives in order, as `iw_post_send_sized` posts sends. `size` is sizeof(struct iw_recv_wr): programs call
 /// `iw_post_recv`, which passes it.
-///
-/// # Safety
-/// As for `iw_post_send_sized`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_post_recv_sized(
     ctx: *mut iw_ctx,
@@ -190,9 +178,6 @@ pub unsafe extern "C" fn iw_post_recv_sized(
 }
 
 /// Posts receives to a shared queue in order, as `iw_post_send_sized` posts sends. Programs call `iw_srq_post_recv`.
-///
-/// # Safety
-/// As for `iw_post_send_sized`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_post_recv_sized(
     ctx: *mut iw_ctx,
@@ -258,7 +243,7 @@ unsafe fn post_chunk(
 }
 
 /// # Safety
-/// As for `iw_post_send_sized`.
+/// As for every call of the library.
 pub(super) unsafe fn post_recvs<K: HandleKind>(
     handle: *const K,
     wrs: *const iw_recv_wr,
@@ -267,12 +252,38 @@ pub(super) unsafe fn post_recvs<K: HandleKind>(
     post: impl Fn(&mut K::Body, &[RecvWr<'_>]) -> Result<(), (usize, PostError)>,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
+    unsafe {
+        post_list(handle, wrs, (size, count), iw_recv_wr::EMPTY, posted, |body, some, done| {
+            some.chunks(BATCH).try_for_each(|chunk| {
+                let (count, outcome) = post_converted(
+                    chunk,
+                    |wr| elements(wr.sges, wr.sge_count).map(|scatter| RecvWr::new(wr.wr_id, scatter)),
+                    |requests| post(body, requests).map_err(|(posted, error)| (posted, error.into())),
+                );
+                *done += count;
+                outcome
+            })
+        })
+    }
+}
+
+/// Runs an exported function that posts a list. `post` counts the requests that it posts.
+///
+/// # Safety
+/// As for every call of the library.
+pub(super) unsafe fn post_list<K: HandleKind, W: Copy>(
+    handle: *const K,
+    wrs: *const W,
+    (size, count): (usize, u32),
+    empty: W,
+    posted: *mut u32,
+    mut post: impl FnMut(&mut K::Body, &[W], &mut usize) -> Result<(), ApiError>,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
         let mut done = 0;
         let outcome = with(handle, |body| {
-            read_list(wrs, (size, count as usize), iw_recv_wr::EMPTY, "wrs", |some| {
-                some.chunks(BATCH).try_for_each(|chunk| post_recv_chunk(body, chunk, &mut done, &post))
-            })
+            read_list(wrs, (size, count as usize), empty, "wrs", |some| post(body, some, &mut done))
         });
         write_optional(posted, "posted", done as u32)?;
         outcome
@@ -285,24 +296,6 @@ pub(super) fn post_each_srq(
     mut post: impl FnMut(&RecvWr<'_>) -> Result<(), PostError>,
 ) -> Result<(), (usize, PostError)> {
     wrs.iter().enumerate().try_for_each(|(at, wr)| post(wr).map_err(|error| (at, error)))
-}
-
-/// # Safety
-/// As for [`post_sends`].
-unsafe fn post_recv_chunk<B>(
-    body: &mut B,
-    chunk: &[iw_recv_wr],
-    done: &mut usize,
-    post: &impl Fn(&mut B, &[RecvWr<'_>]) -> Result<(), (usize, PostError)>,
-) -> Result<(), ApiError> {
-    let (posted, outcome) = post_converted(
-        chunk,
-        // SAFETY: guaranteed by the caller.
-        |wr| unsafe { elements(wr.sges, wr.sge_count) }.map(|scatter| RecvWr::new(wr.wr_id, scatter)),
-        |requests| post(body, requests).map_err(|(posted, error)| (posted, error.into())),
-    );
-    *done += posted;
-    outcome
 }
 
 impl iw_recv_wr {

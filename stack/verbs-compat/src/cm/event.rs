@@ -15,8 +15,8 @@ use verbs::ConnectionRequest;
 use super::{CmId, IdState};
 use crate::device::static_text;
 use crate::engine::{
-    EBUSY, EINVAL, Errno, EventQueue, Link, Object, Outcome, State, as_minus_one, as_pointer,
-    signal_acknowledged, wait_for, wait_for_ever, with,
+    EBUSY, EINVAL, Errno, EventQueue, Link, Outcome, State, as_minus_one, as_pointer, signal_acknowledged,
+    wait_for, wait_for_ever, with,
 };
 use crate::sys;
 
@@ -28,10 +28,7 @@ pub(crate) struct EventChannel {
     pub(crate) users: u32,
 }
 
-// SAFETY: the type is `repr(C)` and begins with the structure.
-unsafe impl Object for EventChannel {
-    type Raw = sys::rdma_event_channel;
-}
+object!(EventChannel = sys::rdma_event_channel);
 
 #[repr(C)]
 pub(crate) struct CmEvent {
@@ -41,10 +38,7 @@ pub(crate) struct CmEvent {
     private_data: Box<[u8]>,
 }
 
-// SAFETY: as above.
-unsafe impl Object for CmEvent {
-    type Raw = sys::rdma_cm_event;
-}
+object!(CmEvent = sys::rdma_cm_event);
 
 impl CmEvent {
     fn is_request(&self) -> bool {

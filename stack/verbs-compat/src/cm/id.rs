@@ -47,10 +47,7 @@ pub(crate) type OwnQueue = (Link<Cq>, Link<CompChannel>);
 /// No queue was created.
 pub(crate) const NO_QUEUE: OwnQueue = (Link::NONE, Link::NONE);
 
-// SAFETY: the type is `repr(C)` and begins with the structure.
-unsafe impl Object for CmId {
-    type Raw = sys::rdma_cm_id;
-}
+object!(CmId = sys::rdma_cm_id);
 
 /// How far an identifier is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use super::{is_configured, query};
 use crate::engine::{
-    EINVAL, ENODEV, EventQueue, Object, Outcome, State, as_minus_one, as_number, as_pointer, lock, set_errno,
+    EINVAL, ENODEV, EventQueue, Outcome, State, as_minus_one, as_number, as_pointer, lock, set_errno,
     signal_acknowledged, variable, wait_for, with,
 };
 use crate::objects;
@@ -22,10 +22,8 @@ pub(crate) struct Context {
     events: EventQueue<AsyncEvent>,
 }
 
-// SAFETY: the type is `repr(C)` and begins with the structure. The program's pointer is to the field `context` in it.
-unsafe impl Object for Context {
-    type Raw = sys::verbs_context;
-}
+// The program's pointer is to the field `context` in it.
+object!(Context = sys::verbs_context);
 
 /// An asynchronous event, as the program gets it.
 #[derive(Clone, Copy)]

@@ -12,6 +12,7 @@ mod errno;
 mod event_queue;
 mod fork;
 mod helper;
+#[macro_use]
 mod pool;
 mod process;
 mod wait;
@@ -81,52 +82,44 @@ pub(crate) struct State {
     pub(crate) pools: Pools,
 }
 
-/// The memory of the objects.
-pub(crate) struct Pools {
-    pub(crate) contexts: Pool<Context>,
-    pub(crate) pds: Pool<Pd>,
-    pub(crate) mrs: Pool<Mr>,
-    pub(crate) mws: Pool<Mw>,
-    pub(crate) channels: Pool<CompChannel>,
-    pub(crate) cqs: Pool<Cq>,
-    pub(crate) qps: Pool<Qp>,
-    pub(crate) srqs: Pool<Srq>,
-    pub(crate) event_channels: Pool<EventChannel>,
-    pub(crate) ids: Pool<CmId>,
-    pub(crate) events: Pool<CmEvent>,
+macro_rules! pools {
+    ($($pool:ident: $object:ty,)*) => {
+        /// The memory of the objects.
+        pub(crate) struct Pools {
+            $(pub(crate) $pool: Pool<$object>,)*
+        }
+
+        impl Pools {
+            const fn new() -> Self {
+                Pools { $($pool: Pool::new(),)* }
+            }
+
+            /// In a child process: the objects are the parent's.
+            fn abandon(&mut self) {
+                $(self.$pool.abandon();)*
+            }
+
+            /// Whether no object of either library exists. Event channels need no device.
+            fn are_empty(&self) -> bool {
+                let all = [$(self.$pool.len(),)*].iter().sum::<usize>();
+                all == self.event_channels.len() + self.events.len()
+            }
+        }
+    };
 }
 
-impl Pools {
-    /// In a child process: the objects are the parent's.
-    fn abandon(&mut self) {
-        self.contexts.abandon();
-        self.pds.abandon();
-        self.mrs.abandon();
-        self.mws.abandon();
-        self.channels.abandon();
-        self.cqs.abandon();
-        self.qps.abandon();
-        self.srqs.abandon();
-        self.event_channels.abandon();
-        self.ids.abandon();
-        self.events.abandon();
-    }
-
-    /// Whether no object of either library exists. Event channels need no device.
-    fn are_empty(&self) -> bool {
-        let objects = [
-            self.contexts.len(),
-            self.pds.len(),
-            self.mrs.len(),
-            self.mws.len(),
-            self.channels.len(),
-            self.cqs.len(),
-            self.qps.len(),
-            self.srqs.len(),
-            self.ids.len(),
-        ];
-        objects.iter().all(|count| *count == 0)
-    }
+pools! {
+    contexts: Context,
+    pds: Pd,
+    mrs: Mr,
+    mws: Mw,
+    channels: CompChannel,
+    cqs: Cq,
+    qps: Qp,
+    srqs: Srq,
+    event_channels: EventChannel,
+    ids: CmId,
+    events: CmEvent,
 }
 
 // SAFETY: the pointers are to objects of the pools, which are used under the lock that holds this state.
@@ -230,19 +223,7 @@ impl State {
             ports: PortTable::new(),
             unseen_requests: UnseenRequests::new(),
             closed_channels: ClosedChannels::new(),
-            pools: Pools {
-                contexts: Pool::new(),
-                pds: Pool::new(),
-                mrs: Pool::new(),
-                mws: Pool::new(),
-                channels: Pool::new(),
-                cqs: Pool::new(),
-                qps: Pool::new(),
-                srqs: Pool::new(),
-                event_channels: Pool::new(),
-                ids: Pool::new(),
-                events: Pool::new(),
-            },
+            pools: Pools::new(),
         }
     }
 

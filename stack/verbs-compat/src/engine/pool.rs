@@ -18,10 +18,21 @@ use super::{EINVAL, Outcome};
 /// A type whose first field is the structure that the program sees.
 ///
 /// # Safety
-/// The type is `repr(C)` and begins with `Raw`.
+/// The type is `repr(C)` and begins with `Raw`: [`object`] checks the second.
 pub(crate) unsafe trait Object {
     /// The structure that the program sees.
     type Raw;
+}
+
+/// Makes a type with a field `raw` an object.
+macro_rules! object {
+    ($object:ident = $raw:ty) => {
+        // SAFETY: the type begins with the structure, and such a pointer is one to the structure.
+        unsafe impl $crate::engine::Object for $object {
+            type Raw = $raw;
+        }
+        const _: () = assert!(core::mem::offset_of!($object, raw) == 0);
+    };
 }
 
 #[repr(C)]

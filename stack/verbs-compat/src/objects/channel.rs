@@ -8,7 +8,7 @@ use core::ptr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::engine::{
-    EBUSY, EINVAL, Object, Outcome, State, as_minus_one, as_number, as_pointer, last_errno, lock,
+    EBUSY, EINVAL, Outcome, State, as_minus_one, as_number, as_pointer, last_errno, lock,
     signal_acknowledged, wait_for, with,
 };
 use crate::sys;
@@ -19,10 +19,7 @@ pub(crate) struct CompChannel {
     epoll: OwnedFd,
 }
 
-// SAFETY: the type is `repr(C)` and begins with the structure.
-unsafe impl Object for CompChannel {
-    type Raw = sys::ibv_comp_channel;
-}
+object!(CompChannel = sys::ibv_comp_channel);
 
 impl CompChannel {
     /// Adds the descriptor of a queue, and counts it. A call that fails changes nothing.

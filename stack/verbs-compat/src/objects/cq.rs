@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use verbs::{Completion, CompletionQueue, QpNum};
 
 use crate::device::AsyncSource;
-use crate::engine::{EBUSY, EINVAL, ENODEV, Object, Outcome, State, as_number, as_pointer, lock_when, with};
+use crate::engine::{EBUSY, EINVAL, ENODEV, Outcome, State, as_number, as_pointer, lock_when, with};
 use crate::sys;
 
 #[repr(C)]
@@ -31,10 +31,7 @@ pub(crate) struct Cq {
     pub(crate) unacked_async: i32,
 }
 
-// SAFETY: the type is `repr(C)` and begins with the structure.
-unsafe impl Object for Cq {
-    type Raw = sys::ibv_cq;
-}
+object!(Cq = sys::ibv_cq);
 
 /// Entries that a program may ask for; as many again are for unsignalled requests.
 const CQE_MAX: u32 = 1 << 18;

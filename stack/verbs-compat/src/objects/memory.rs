@@ -9,8 +9,7 @@ use core::ptr::NonNull;
 use verbs::{Access, ProtectionDomain, RawMemory, Region};
 
 use crate::engine::{
-    EBUSY, EFAULT, EINVAL, EOPNOTSUPP, Object, Outcome, State, as_number, as_pointer, set_errno,
-    unblock_faults, with,
+    EBUSY, EFAULT, EINVAL, EOPNOTSUPP, Outcome, State, as_number, as_pointer, set_errno, unblock_faults, with,
 };
 use crate::sys;
 
@@ -24,10 +23,7 @@ pub(crate) struct Pd {
     pub(super) nothing: Option<Region>,
 }
 
-// SAFETY: the type is `repr(C)` and begins with the structure.
-unsafe impl Object for Pd {
-    type Raw = sys::ibv_pd;
-}
+object!(Pd = sys::ibv_pd);
 
 #[repr(C)]
 pub(crate) struct Mr {
@@ -35,10 +31,7 @@ pub(crate) struct Mr {
     pub(super) region: Region,
 }
 
-// SAFETY: as above.
-unsafe impl Object for Mr {
-    type Raw = sys::ibv_mr;
-}
+object!(Mr = sys::ibv_mr);
 
 /// Flags that a device may ignore: those of the range that the kernel's ABI reserves for them, and the size of pages.
 const OPTIONAL: c_uint = 0x3ff0_0000 | sys::IBV_ACCESS_HUGETLB;

@@ -2,6 +2,7 @@
 
 use core::ffi::c_int;
 
+use verbs::batch::reap;
 use verbs::{Completion, CompletionFlags, CompletionOpcode, CompletionQueue, CompletionStatus};
 
 use crate::device::Device;
@@ -48,20 +49,17 @@ unsafe fn take(
     into: *mut sys::ibv_wc,
 ) -> Outcome<usize> {
     let Device { context: stack, reaped, .. } = state.device()?;
-    let mut taken = 0;
-    while taken < wanted {
-        let places = (wanted - taken).min(reaped.len());
-        let count = stack.poll_cq(cq, &mut reaped[..places])?;
-        for (at, completion) in reaped[..count].iter().enumerate() {
+    let mut at = into;
+    reap(
+        wanted,
+        reaped,
+        |some| Ok(stack.poll_cq(cq, some)?),
+        |completion| {
             // SAFETY: guaranteed by the caller.
-            unsafe { into.add(taken + at).write(convert(completion)) };
-        }
-        taken += count;
-        if count < places {
-            break;
-        }
-    }
-    Ok(taken)
+            unsafe { at.write(convert(completion)) };
+            at = at.wrapping_add(1);
+        },
+    )
 }
 
 fn convert(completion: &Completion) -> sys::ibv_wc {

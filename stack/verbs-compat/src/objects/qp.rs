@@ -14,9 +14,7 @@ use verbs::{Access, CompletionQueue, Limits, QpAttr, QpState, QueuePair, SharedR
 use super::memory::parse_access;
 use crate::cm::CmId;
 use crate::device::AsyncSource;
-use crate::engine::{
-    EINVAL, EOPNOTSUPP, Link, Object, Outcome, State, as_number, as_pointer, lock, lock_when, with,
-};
+use crate::engine::{EINVAL, EOPNOTSUPP, Link, Outcome, State, as_number, as_pointer, lock, lock_when, with};
 use crate::sys;
 
 #[repr(C)]
@@ -35,10 +33,7 @@ pub(crate) struct Qp {
     pub(crate) unacked_async: i32,
 }
 
-// SAFETY: the type is `repr(C)` and begins with the structure.
-unsafe impl Object for Qp {
-    type Raw = sys::ibv_qp;
-}
+object!(Qp = sys::ibv_qp);
 
 /// Requests of a send queue. A Write with Immediate Data takes two slots of the stack's 65536.
 pub(crate) const SEND_DEPTH_MAX: u32 = 1 << 15;

@@ -6,9 +6,7 @@ use verbs::{RecvWr, SharedReceiveQueue};
 
 use super::post;
 use crate::device::AsyncSource;
-use crate::engine::{
-    EBUSY, EINVAL, EOPNOTSUPP, Object, Outcome, State, as_number, as_pointer, lock_when, with,
-};
+use crate::engine::{EBUSY, EINVAL, EOPNOTSUPP, Outcome, State, as_number, as_pointer, lock_when, with};
 use crate::sys;
 
 #[repr(C)]
@@ -23,10 +21,7 @@ pub(crate) struct Srq {
     pub(crate) unacked_async: i32,
 }
 
-// SAFETY: the type is `repr(C)` and begins with the structure.
-unsafe impl Object for Srq {
-    type Raw = sys::ibv_srq;
-}
+object!(Srq = sys::ibv_srq);
 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_create_srq(pd: *mut sys::ibv_pd, init: *mut sys::ibv_srq_init_attr) -> *mut sys::ibv_srq {

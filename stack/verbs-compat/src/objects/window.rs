@@ -14,9 +14,7 @@ use verbs::{Access, FastRegion, QpState, QueuePair, STag, SendWr, Sge};
 
 use super::memory::parse_access;
 use super::post::with_flags;
-use crate::engine::{
-    EBUSY, EINVAL, ENODEV, EOPNOTSUPP, EPERM, Object, Outcome, State, as_number, as_pointer, with,
-};
+use crate::engine::{EBUSY, EINVAL, ENODEV, EOPNOTSUPP, EPERM, Outcome, State, as_number, as_pointer, with};
 use crate::sys;
 
 #[repr(C)]
@@ -29,10 +27,7 @@ pub(crate) struct Mw {
     mr: *mut sys::ibv_mr,
 }
 
-// SAFETY: the type is `repr(C)` and begins with the structure.
-unsafe impl Object for Mw {
-    type Raw = sys::ibv_mw;
-}
+object!(Mw = sys::ibv_mw);
 
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut sys::ibv_pd, kind: sys::ibv_mw_type) -> *mut sys::ibv_mw {
     as_pointer(with(|state| state.alloc_mw(pd, kind)))

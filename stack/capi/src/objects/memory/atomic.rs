@@ -33,9 +33,6 @@ pub struct iw_atomic_op {
 /// The owner core of the word executes it, so its worker must be polled. An IW_WC_ATOMIC with
 /// IW_WC_FLAG_LOCAL_ATOMIC is added to `cq`, with the word's value before. Operations on words of one cache line
 /// execute in the order of the calls. If the memory is deregistered before, the completion has IW_WC_LOC_PROT_ERR.
-///
-/// # Safety
-/// `ctx` and `mr` are null or handles of this library; `op` is null or points to an operation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_atomic(
     ctx: *mut iw_ctx,
@@ -59,9 +56,6 @@ pub unsafe extern "C" fn iw_atomic(
 
 /// Returns the core that executes atomic operations on a word. Not meaningful with `rdmap.atomic_execution =
 /// "locked"` and for lines that the owner shares (`rdmap.atomic_share_after`).
-///
-/// # Safety
-/// `ctx` and `mr` are null or handles of this library; `core` is null or valid for writes of one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_owner_core(
     ctx: *mut iw_ctx,

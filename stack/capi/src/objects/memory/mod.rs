@@ -10,7 +10,7 @@ use verbs::{Access, AlignedBuf, Context, Quiescence, RawMemory, Region};
 
 use super::context::{iw_ctx, iw_pd};
 use super::queues::iw_qp;
-use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, with, write_out, write_sized, *};
+use crate::boundary::{ApiError, Slot, call, close_handle, create_handle, with, write_out, write_sized, *};
 pub use atomic::*;
 pub use window::*;
 
@@ -89,9 +89,6 @@ pub unsafe extern "C" fn iw_mr_register(
 }
 
 /// As `iw_mr_register`, for one queue pair only, whose peer may invalidate the tag by a Send.
-///
-/// # Safety
-/// As for `iw_mr_register`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_register_for_qp(
     ctx: *mut iw_ctx,
@@ -115,9 +112,6 @@ pub unsafe extern "C" fn iw_mr_register_for_qp(
 ///
 /// Bytes that are registered several times must be pinned to the same core each time; otherwise the call fails with
 /// IW_E_MEMORY.
-///
-/// # Safety
-/// As for `iw_mr_register`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_register_on_core(
     ctx: *mut iw_ctx,
@@ -151,20 +145,17 @@ unsafe fn register(
     register_fn: impl FnOnce(&mut Context, RawMemory, Access) -> Result<Region, ApiError>,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        write_out(out, "out", core::ptr::null_mut())?;
-        let (memory, access) = (raw_memory(address, length)?, parse_access(access)?);
-        memory.check(access).map_err(|absent| ApiError::with_detail(IW_E_MEMORY, absent))?;
-        let region = with(ctx, |context| register_fn(context, memory, access))?;
-        write_out(out, "out", alloc_handle(Memory::Registered(region)))
-    })
+    unsafe {
+        create_handle(out, "out", || {
+            let (memory, access) = (raw_memory(address, length)?, parse_access(access)?);
+            memory.check(access).map_err(|absent| ApiError::with_detail(IW_E_MEMORY, absent))?;
+            with(ctx, |context| register_fn(context, memory, access)).map(Memory::Registered)
+        })
+    }
 }
 
 /// Allocates and registers `length` zeroed bytes at a multiple of 4096, and stores their address. They are freed
 /// soon after `iw_mr_poll_deregistered` returns 1; until then the conditions of `iw_mr_register` apply.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `address` and `out` are null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_alloc(
     ctx: *mut iw_ctx,
@@ -175,23 +166,21 @@ pub unsafe extern "C" fn iw_mr_alloc(
     out: *mut *mut iw_mr,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        write_out(out, "out", core::ptr::null_mut())?;
-        write_out(address, "address", core::ptr::null_mut())?;
-        let access = parse_access(access)?;
-        let mut pages =
-            AlignedBuf::pages(length).map_err(|error| ApiError::with_detail(IW_E_MEMORY, error))?;
-        let bytes = pages.as_mut_ptr();
-        let region = with(ctx, |context| Ok(context.register(pd.to_rust(), pages, access)?))?;
-        write_out(address, "address", bytes.cast())?;
-        write_out(out, "out", alloc_handle(Memory::Registered(region)))
-    })
+    unsafe {
+        create_handle(out, "out", || {
+            write_out(address, "address", core::ptr::null_mut())?;
+            let access = parse_access(access)?;
+            let pages = AlignedBuf::pages(length);
+            let mut pages = pages.map_err(|error| ApiError::with_detail(IW_E_MEMORY, error))?;
+            let bytes = pages.as_mut_ptr();
+            let region = with(ctx, |context| Ok(context.register(pd.to_rust(), pages, access)?))?;
+            write_out(address, "address", bytes.cast())?;
+            Ok(Memory::Registered(region))
+        })
+    }
 }
 
 /// Returns the names of the memory. Fails with IW_E_STATE after deregistration.
-///
-/// # Safety
-/// `mr` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_query(mr: *const iw_mr, out: *mut iw_mr_info) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -213,9 +202,6 @@ pub unsafe extern "C" fn iw_mr_query(mr: *const iw_mr, out: *mut iw_mr_info) -> 
 
 /// Invalidates the tag at once: no later message and no later request can use it. Cores may still finish a copy; the
 /// bytes are in use until `iw_mr_poll_deregistered` returns 1.
-///
-/// # Safety
-/// `mr` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_deregister(mr: *mut iw_mr) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -235,9 +221,6 @@ pub unsafe extern "C" fn iw_mr_deregister(mr: *mut iw_mr) -> i32 {
 
 /// After `iw_mr_deregister`: returns 1 if the memory is unused, and the handle ends; returns 0 if not. Poll the
 /// workers and call again. A worker that is not polled does not delay it.
-///
-/// # Safety
-/// `mr` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_poll_deregistered(mr: *mut iw_mr) -> i32 {
     // SAFETY: guaranteed by the caller.

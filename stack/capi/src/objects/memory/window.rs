@@ -6,7 +6,7 @@
 
 use verbs::{FastRegion, ProtectionDomain, Quiescence, STag, SendWr, Window};
 
-use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, with, write_out, write_sized, *};
+use crate::boundary::{ApiError, Slot, call, close_handle, create_handle, with, write_sized, *};
 use crate::objects::context::{iw_ctx, iw_pd};
 use crate::objects::queues::SendTarget;
 
@@ -73,23 +73,17 @@ tag!(Window);
 tag!(FastRegion);
 
 /// Creates a memory window, which counts as a region (`iw_limits.regions`).
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mw_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mut *mut iw_mw) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        write_out(out, "out", core::ptr::null_mut())?;
-        let window = with(ctx, |context| Ok(context.create_window(pd.to_rust())?))?;
-        write_out(out, "out", alloc_handle(Bindable::new(window, pd)))
-    })
+    unsafe {
+        create_handle(out, "out", || {
+            with(ctx, |context| Ok(Bindable::new(context.create_window(pd.to_rust())?, pd)))
+        })
+    }
 }
 
 /// Returns the window's tags.
-///
-/// # Safety
-/// `mw` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mw_query(mw: *const iw_mw, out: *mut iw_stag_info) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -99,8 +93,6 @@ pub unsafe extern "C" fn iw_mw_query(mw: *const iw_mw, out: *mut iw_stag_info) -
 /// Ends the window's current binding at once, without a request and for any queue pair. A binding that waits in a
 /// send queue is not ended. Returns 1 when no core uses it any more, else 0: poll the workers and call again. The
 /// window can be bound again at any time.
-/// # Safety
-/// `mw` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mw_invalidate(mw: *mut iw_mw) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -110,9 +102,6 @@ pub unsafe extern "C" fn iw_mw_invalidate(mw: *mut iw_mw) -> i32 {
 /// Destroys a window and invalidates its tag at once. A binding of it that waits in a send queue fails. Cores may
 /// still finish a copy; `iw_mw_invalidate` before this call, or `iw_mr_poll_deregistered` of the memory, shows when
 /// they have.
-///
-/// # Safety
-/// `mw` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mw_destroy(mw: *mut iw_mw) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -120,23 +109,17 @@ pub unsafe extern "C" fn iw_mw_destroy(mw: *mut iw_mw) -> i32 {
 }
 
 /// Creates a fast region, which counts as a region (`iw_limits.regions`).
-///
-/// # Safety
-/// As for `iw_mw_create`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_fast_mr_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mut *mut iw_fast_mr) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        write_out(out, "out", core::ptr::null_mut())?;
-        let region = with(ctx, |context| Ok(context.create_fast_region(pd.to_rust())?))?;
-        write_out(out, "out", alloc_handle(Bindable::new(region, pd)))
-    })
+    unsafe {
+        create_handle(out, "out", || {
+            with(ctx, |context| Ok(Bindable::new(context.create_fast_region(pd.to_rust())?, pd)))
+        })
+    }
 }
 
 /// Returns the fast region's tags.
-///
-/// # Safety
-/// As for `iw_mw_query`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_fast_mr_query(fast_mr: *const iw_fast_mr, out: *mut iw_stag_info) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -144,9 +127,6 @@ pub unsafe extern "C" fn iw_fast_mr_query(fast_mr: *const iw_fast_mr, out: *mut 
 }
 
 /// Ends the fast region's current registration, as `iw_mw_invalidate` does a window's binding.
-///
-/// # Safety
-/// As for `iw_mw_invalidate`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_fast_mr_invalidate(fast_mr: *mut iw_fast_mr) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -154,9 +134,6 @@ pub unsafe extern "C" fn iw_fast_mr_invalidate(fast_mr: *mut iw_fast_mr) -> i32 
 }
 
 /// Destroys a fast region, as `iw_mw_destroy` does a window.
-///
-/// # Safety
-/// As for `iw_mw_destroy`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_fast_mr_destroy(fast_mr: *mut iw_fast_mr) -> i32 {
     // SAFETY: guaranteed by the caller.

@@ -7,11 +7,12 @@ mod target;
 
 use std::os::fd::AsRawFd;
 
+use verbs::batch::reap;
 use verbs::{Completion, CompletionQueue, CqAttr, QueuePair, SharedReceiveQueue, SrqAttr, VerbsError};
 
 use super::context::{iw_ctx, iw_pd};
 use crate::boundary::{
-    ApiError, HandleKind, OutList, call, read_sized, with, write_init, write_out, write_sized, *,
+    ApiError, HandleKind, OutList, call, create, read_sized, with, write_init, write_out, write_sized, *,
 };
 pub use completion::*;
 pub use qp::*;
@@ -42,36 +43,32 @@ pub struct iw_qp {
     pub id: u64,
 }
 
-impl iw_cq {
-    pub(crate) fn to_rust(self) -> CompletionQueue {
-        CompletionQueue::from_bits(self.id)
-    }
+/// A name of the stack's is a number here.
+macro_rules! id {
+    ($($c:ident = $rust:ident),*) => { $(
+        impl $c {
+            pub(crate) fn to_rust(self) -> $rust {
+                $rust::from_bits(self.id)
+            }
+        }
+
+        impl From<$rust> for $c {
+            fn from(name: $rust) -> Self {
+                $c { id: name.to_bits() }
+            }
+        }
+    )* };
 }
 
-impl iw_srq {
-    pub(crate) fn to_rust(self) -> SharedReceiveQueue {
-        SharedReceiveQueue::from_bits(self.id)
-    }
-}
-
-impl iw_qp {
-    pub(crate) fn to_rust(self) -> QueuePair {
-        QueuePair::from_bits(self.id)
-    }
-}
+id!(iw_cq = CompletionQueue, iw_srq = SharedReceiveQueue, iw_qp = QueuePair);
 
 /// Creates a completion queue for `depth` requests that are posted and not reaped. Allocates.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_create(ctx: *mut iw_ctx, depth: u32, out: *mut iw_cq) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        write_out(out, "out", iw_cq { id: 0 })?;
-        let cq = with(ctx, |context| Ok(context.create_cq(depth)?))?;
-        write_out(out, "out", iw_cq { id: cq.to_bits() })
-    })
+    unsafe {
+        create(out, "out", iw_cq::default(), || with(ctx, |context| Ok(context.create_cq(depth)?.into())))
+    }
 }
 
 /// The attributes of a new completion queue. `iw_cq_attr_init` sets the defaults.
@@ -88,9 +85,6 @@ pub struct iw_cq_attr {
 
 /// Sets the defaults: `depth` requests, all cores. `size` is sizeof(struct iw_cq_attr): programs call `iw_cq_attr_init`,
 /// which passes it.
-///
-/// # Safety
-/// `attr` is null or valid for writes of `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_attr_init_sized(attr: *mut iw_cq_attr, size: usize, depth: u32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -98,10 +92,6 @@ pub unsafe extern "C" fn iw_cq_attr_init_sized(attr: *mut iw_cq_attr, size: usiz
 }
 
 /// Creates a completion queue with attributes. Allocates.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library. `attr` is null or points to as many bytes as its `size` states. `out` is null
-/// or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_create_with(
     ctx: *mut iw_ctx,
@@ -109,13 +99,13 @@ pub unsafe extern "C" fn iw_cq_create_with(
     out: *mut iw_cq,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        write_out(out, "out", iw_cq { id: 0 })?;
-        let attr = read_sized(attr, iw_cq_attr { size: 0, depth: 0, core: -1 }, "attr")?;
-        let attr = CqAttr { depth: attr.depth, core: to_core(attr.core)? };
-        let cq = with(ctx, |context| Ok(context.create_cq_with(&attr)?))?;
-        write_out(out, "out", iw_cq { id: cq.to_bits() })
-    })
+    unsafe {
+        create(out, "out", iw_cq::default(), || {
+            let attr = read_sized(attr, iw_cq_attr { size: 0, depth: 0, core: -1 }, "attr")?;
+            let attr = CqAttr { depth: attr.depth, core: to_core(attr.core)? };
+            with(ctx, |context| Ok(context.create_cq_with(&attr)?.into()))
+        })
+    }
 }
 
 /// Returns the core of an attribute.
@@ -126,9 +116,6 @@ pub(super) fn to_core(core: i32) -> Result<Option<u16>, ApiError> {
 
 /// Changes the depth of a completion queue, with work outstanding. A larger depth takes effect when the cores have
 /// processed the change.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_resize(ctx: *mut iw_ctx, cq: iw_cq, depth: u32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -137,9 +124,6 @@ pub unsafe extern "C" fn iw_cq_resize(ctx: *mut iw_ctx, cq: iw_cq, depth: u32) -
 
 /// Moves up to `count` completions into `wcs`, oldest first for each queue pair. Returns their number. `size` is
 /// sizeof(struct iw_wc): programs call `iw_cq_poll`, which passes it.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `wcs` is null or valid for writes of `count` values of `size` bytes each.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_poll_sized(
     ctx: *mut iw_ctx,
@@ -166,21 +150,8 @@ unsafe fn poll_into<K: HandleKind>(
         let count = (count as usize).min(i32::MAX as usize);
         let mut room = OutList::new(wcs, size, count, "wcs")?;
         with(handle, |body| {
-            let mut reaped = 0;
-            while reaped < count {
-                let mut some = [Completion::default(); CHUNK];
-                let (some, _) = some.split_at_mut((count - reaped).min(CHUNK));
-                let found = match poll(body, some) {
-                    // What was reaped is returned first.
-                    Err(_) if reaped > 0 => break,
-                    found => found?,
-                };
-                some.iter().take(found).for_each(|one| room.push(iw_wc::from(one)));
-                reaped += found;
-                if found < some.len() {
-                    break;
-                }
-            }
+            let mut some = [Completion::default(); CHUNK];
+            let reaped = reap(count, &mut some, |some| poll(body, some), |one| room.push(one.into()))?;
             Ok(reaped as i32)
         })
     })
@@ -191,9 +162,6 @@ const CHUNK: usize = 32;
 
 /// Requests one event at the queue's descriptor for its next completion, or its next solicited or failed one. Poll
 /// once more after this call: earlier completions raise no event.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_arm(ctx: *mut iw_ctx, cq: iw_cq, solicited_only: i32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -202,9 +170,6 @@ pub unsafe extern "C" fn iw_cq_arm(ctx: *mut iw_ctx, cq: iw_cq, solicited_only: 
 
 /// Stores the queue's descriptor, an eventfd that becomes readable once for each arming; read its eight bytes. The
 /// queue owns it; do not close it. Any thread may wait for `fd`.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `fd` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_fd(ctx: *const iw_ctx, cq: iw_cq, fd: *mut i32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -232,9 +197,6 @@ pub struct iw_cq_info {
 }
 
 /// Returns the state of a completion queue.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_query(ctx: *const iw_ctx, cq: iw_cq, out: *mut iw_cq_info) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -251,9 +213,6 @@ pub unsafe extern "C" fn iw_cq_query(ctx: *const iw_ctx, cq: iw_cq, out: *mut iw
 
 /// Destroys a completion queue. Fails with IW_E_STILL_USED while a queue pair uses it. A destroyed queue pair uses
 /// it until the core has released it, which `iw_event_poll` processes: poll workers and events, and call again.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_destroy(ctx: *mut iw_ctx, cq: iw_cq) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -261,9 +220,6 @@ pub unsafe extern "C" fn iw_cq_destroy(ctx: *mut iw_ctx, cq: iw_cq) -> i32 {
 }
 
 /// Creates a shared receive queue for `depth` receives on each core, of at most `max_sge` elements. Allocates.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `out` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_create(
     ctx: *mut iw_ctx,
@@ -273,11 +229,11 @@ pub unsafe extern "C" fn iw_srq_create(
     out: *mut iw_srq,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        write_out(out, "out", iw_srq { id: 0 })?;
-        let srq = with(ctx, |context| Ok(context.create_srq(pd.to_rust(), depth, max_sge as usize)?))?;
-        write_out(out, "out", iw_srq { id: srq.to_bits() })
-    })
+    unsafe {
+        create(out, "out", iw_srq::default(), || {
+            with(ctx, |context| Ok(context.create_srq(pd.to_rust(), depth, max_sge as usize)?.into()))
+        })
+    }
 }
 
 /// The attributes of a new shared receive queue. `iw_srq_attr_init` sets the defaults.
@@ -296,9 +252,6 @@ pub struct iw_srq_attr {
 
 /// Sets the defaults: `depth` receives of `max_sge` elements, all cores. `size` is sizeof(struct iw_srq_attr): programs call
 /// `iw_srq_attr_init`, which passes it.
-///
-/// # Safety
-/// `attr` is null or valid for writes of `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_attr_init_sized(
     attr: *mut iw_srq_attr,
@@ -311,9 +264,6 @@ pub unsafe extern "C" fn iw_srq_attr_init_sized(
 }
 
 /// Creates a shared receive queue with attributes. Allocates.
-///
-/// # Safety
-/// As for `iw_cq_create_with`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_create_with(
     ctx: *mut iw_ctx,
@@ -322,13 +272,14 @@ pub unsafe extern "C" fn iw_srq_create_with(
     out: *mut iw_srq,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        write_out(out, "out", iw_srq { id: 0 })?;
-        let attr = read_sized(attr, iw_srq_attr { size: 0, depth: 0, max_sge: 1, core: -1 }, "attr")?;
-        let attr = SrqAttr { depth: attr.depth, max_sge: attr.max_sge as usize, core: to_core(attr.core)? };
-        let srq = with(ctx, |context| Ok(context.create_srq_with(pd.to_rust(), &attr)?))?;
-        write_out(out, "out", iw_srq { id: srq.to_bits() })
-    })
+    unsafe {
+        create(out, "out", iw_srq::default(), || {
+            let attr = read_sized(attr, iw_srq_attr { size: 0, depth: 0, max_sge: 1, core: -1 }, "attr")?;
+            let (depth, max_sge) = (attr.depth, attr.max_sge as usize);
+            let attr = SrqAttr { depth, max_sge, core: to_core(attr.core)? };
+            with(ctx, |context| Ok(context.create_srq_with(pd.to_rust(), &attr)?.into()))
+        })
+    }
 }
 
 /// Returns a core as a result has it.
@@ -339,9 +290,6 @@ fn from_core(core: Option<u16>) -> i32 {
 /// Requests one IW_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left on a core; immediately if fewer are left
 /// already. 0 cancels. A call replaces the one before: an event of that one which `iw_event_poll` has not returned is not
 /// returned any more.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_arm(ctx: *mut iw_ctx, srq: iw_srq, limit: u32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -367,9 +315,6 @@ pub struct iw_srq_info {
 }
 
 /// Returns the state of a shared receive queue.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_query(ctx: *mut iw_ctx, srq: iw_srq, out: *mut iw_srq_info) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -385,9 +330,6 @@ pub unsafe extern "C" fn iw_srq_query(ctx: *mut iw_ctx, srq: iw_srq, out: *mut i
 }
 
 /// Destroys a shared receive queue, as `iw_cq_destroy` does a completion queue. Receives posted to it are dropped.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_destroy(ctx: *mut iw_ctx, srq: iw_srq) -> i32 {
     // SAFETY: guaranteed by the caller.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use verbs::{KeepAlive, QpAttr, QpInfo, QpState, ReceiveShare};
 
 use super::{iw_cq, iw_qp, iw_srq, to_core};
-use crate::boundary::{ApiError, call, read_sized, with, write_init, write_out, write_sized, *};
+use crate::boundary::{ApiError, call, create, read_sized, with, write_init, write_sized, *};
 use crate::objects::address::iw_addr;
 use crate::objects::connect::iw_negotiated;
 use crate::objects::context::{iw_ctx, iw_pd};
@@ -62,9 +62,6 @@ pub struct iw_qp_attr {
 
 /// Sets the defaults: 128 sends, 128 receives, 16 Reads each way, all completions in `cq`. `size` is
 /// sizeof(struct iw_qp_attr): programs call `iw_qp_attr_init`, which passes it.
-///
-/// # Safety
-/// `attr` is null or valid for writes of `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_attr_init_sized(attr: *mut iw_qp_attr, size: usize, cq: iw_cq) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -72,10 +69,6 @@ pub unsafe extern "C" fn iw_qp_attr_init_sized(attr: *mut iw_qp_attr, size: usiz
 }
 
 /// Creates a queue pair. Allocates.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library. `attr` is null or points to as many bytes as its `size` states. `out`
-/// is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_create(
     ctx: *mut iw_ctx,
@@ -84,12 +77,12 @@ pub unsafe extern "C" fn iw_qp_create(
     out: *mut iw_qp,
 ) -> i32 {
     // SAFETY: guaranteed by the caller. The struct is made of numbers.
-    call(|| unsafe {
-        write_out(out, "out", iw_qp { id: 0 })?;
-        let attr = read_sized(attr, iw_qp_attr::new(iw_cq { id: 0 }), "attr")?.to_rust()?;
-        let qp = with(ctx, |context| Ok(context.create_qp(pd.to_rust(), &attr)?))?;
-        write_out(out, "out", iw_qp { id: qp.to_bits() })
-    })
+    unsafe {
+        create(out, "out", iw_qp::default(), || {
+            let attr = read_sized(attr, iw_qp_attr::new(iw_cq::default()), "attr")?.to_rust()?;
+            with(ctx, |context| Ok(context.create_qp(pd.to_rust(), &attr)?.into()))
+        })
+    }
 }
 
 /// Created, not connected.
@@ -149,9 +142,6 @@ pub const IW_FRAMING_MARKERS_SENT: u32 = 2;
 pub const IW_FRAMING_MARKERS_RECEIVED: u32 = 4;
 
 /// Returns the state of a queue pair.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `out` is null or valid for writes of as many bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_query(ctx: *mut iw_ctx, qp: iw_qp, out: *mut iw_qp_info) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -163,9 +153,6 @@ pub unsafe extern "C" fn iw_qp_query(ctx: *mut iw_ctx, qp: iw_qp, out: *mut iw_q
 
 /// Destroys a queue pair: an open connection is reset, and posted requests complete as IW_WC_WR_FLUSH_ERR once the core has
 /// carried out the call. The name is invalid from now on. Events that the core has raised may follow.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_destroy(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
     // SAFETY: guaranteed by the caller.

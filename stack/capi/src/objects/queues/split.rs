@@ -8,9 +8,9 @@ use verbs::{CqPoller, RecvPoster, SrqPoster};
 
 use super::target::SplitSends;
 use super::{iw_cq, iw_qp, iw_srq, iw_wc, poll_into};
-use crate::boundary::{Slot, alloc_handle, call, close_handle, read_list, with, write_optional, write_out};
+use crate::boundary::{Slot, alloc_handle, call, close_handle, create_handle, with, write_out};
 use crate::objects::context::iw_ctx;
-use crate::objects::post::{iw_recv_wr, iw_send_wr, post_each_srq, post_recvs, post_sends};
+use crate::objects::post::{iw_recv_wr, iw_send_wr, post_each_srq, post_list, post_recvs, post_sends};
 
 /// Posts to the send queue of a queue pair that was split from its context. Used by one thread at a time.
 pub struct iw_send_poster(Slot<SplitSends>);
@@ -30,9 +30,6 @@ handle_kind!(iw_cq_poller, CqPoller, 11, "the poller");
 /// receives, each for any one thread. The context's calls that post fail with IW_E_SPLIT until the end is closed.
 /// Connecting, events, queries and `iw_qp_destroy` stay with the context. A queue pair that is destroyed keeps its slot
 /// until both ends are closed and `iw_event_poll` is called. Allocates.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `send` and `recv` are null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_split(
     ctx: *mut iw_ctx,
@@ -56,39 +53,22 @@ pub unsafe extern "C" fn iw_qp_split(
 
 /// Splits a completion queue from its context: `poller` gets the end that polls it on any one thread. `iw_cq_poll` and
 /// `iw_cq_resize` fail with IW_E_SPLIT until the end is closed. Allocates.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `poller` is null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_split(ctx: *mut iw_ctx, cq: iw_cq, poller: *mut *mut iw_cq_poller) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        write_out(poller, "poller", core::ptr::null_mut())?;
-        let end = with(ctx, |context| Ok(context.split_cq(cq.to_rust())?))?;
-        write_out(poller, "poller", alloc_handle(end))
-    })
+    unsafe { create_handle(poller, "poller", || with(ctx, |context| Ok(context.split_cq(cq.to_rust())?))) }
 }
 
 /// Splits a shared receive queue from its context: `poster` gets the end that posts to it from any one thread.
 /// `iw_srq_post_recv` fails with IW_E_SPLIT until the end is closed. Allocates.
-///
-/// # Safety
-/// `ctx` is null or a handle of this library; `poster` is null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_split(ctx: *mut iw_ctx, srq: iw_srq, poster: *mut *mut iw_srq_poster) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        write_out(poster, "poster", core::ptr::null_mut())?;
-        let end = with(ctx, |context| Ok(context.split_srq(srq.to_rust())?))?;
-        write_out(poster, "poster", alloc_handle(end))
-    })
+    unsafe { create_handle(poster, "poster", || with(ctx, |context| Ok(context.split_srq(srq.to_rust())?))) }
 }
 
 /// Posts requests in order, as `iw_post_send_sized`. IW_E_NO_QP if the queue pair was destroyed, or its context closed.
 /// Programs call `iw_send_poster_post`.
-///
-/// # Safety
-/// As for `iw_post_send_sized`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_send_poster_post_sized(
     poster: *mut iw_send_poster,
@@ -98,23 +78,15 @@ pub unsafe extern "C" fn iw_send_poster_post_sized(
     posted: *mut u32,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        let mut done = 0;
-        let outcome = with(poster, |end| {
-            read_list(wrs, (size, count as usize), iw_send_wr::EMPTY, "wrs", |some| {
-                post_sends(end, some, &mut done)
-            })
-        });
-        write_optional(posted, "posted", done as u32)?;
-        outcome
-    })
+    unsafe {
+        post_list(poster, wrs, (size, count), iw_send_wr::EMPTY, posted, |end, some, done| {
+            post_sends(end, some, done)
+        })
+    }
 }
 
 /// Posts receives in order, as `iw_post_recv_sized`. IW_E_NO_QP if the queue pair was destroyed, or its context closed.
 /// Programs call `iw_recv_poster_post`.
-///
-/// # Safety
-/// As for `iw_post_send_sized`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_recv_poster_post_sized(
     poster: *mut iw_recv_poster,
@@ -129,9 +101,6 @@ pub unsafe extern "C" fn iw_recv_poster_post_sized(
 
 /// Posts receives to a shared queue in order, as `iw_srq_post_recv_sized`. IW_E_NO_SRQ if the queue was destroyed, or its
 /// context closed. Programs call `iw_srq_poster_post`.
-///
-/// # Safety
-/// As for `iw_post_send_sized`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_poster_post_sized(
     poster: *mut iw_srq_poster,
@@ -148,9 +117,6 @@ pub unsafe extern "C" fn iw_srq_poster_post_sized(
 
 /// Moves up to `count` completions into `wcs`, as `iw_cq_poll_sized`. IW_E_NO_CQ if the queue was destroyed, or its context
 /// closed, and every completion is reaped. Programs call `iw_cq_poller_poll`.
-///
-/// # Safety
-/// `poller` is null or a handle of this library; `wcs` is null or valid for writes of `count` values of `size` bytes each.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_poller_poll_sized(
     poller: *mut iw_cq_poller,
@@ -163,9 +129,6 @@ pub unsafe extern "C" fn iw_cq_poller_poll_sized(
 }
 
 /// Requests one event at the queue's descriptor, as `iw_cq_arm`.
-///
-/// # Safety
-/// `poller` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_poller_arm(poller: *mut iw_cq_poller, solicited_only: i32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -178,9 +141,6 @@ pub unsafe extern "C" fn iw_cq_poller_arm(poller: *mut iw_cq_poller, solicited_o
 }
 
 /// Stores the queue's descriptor, as `iw_cq_fd`. It is open until the poller is closed and the queue destroyed.
-///
-/// # Safety
-/// `poller` is null or a handle of this library; `fd` is null or valid for writes of one value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_poller_fd(poller: *const iw_cq_poller, fd: *mut i32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -191,9 +151,6 @@ pub unsafe extern "C" fn iw_cq_poller_fd(poller: *const iw_cq_poller, fd: *mut i
 }
 
 /// Closes an end: the context posts to the send queue again. Also after the context is closed.
-///
-/// # Safety
-/// `poster` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_send_poster_close(poster: *mut iw_send_poster) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -201,9 +158,6 @@ pub unsafe extern "C" fn iw_send_poster_close(poster: *mut iw_send_poster) -> i3
 }
 
 /// Closes an end: the context posts to the receive queue again. Also after the context is closed.
-///
-/// # Safety
-/// `poster` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_recv_poster_close(poster: *mut iw_recv_poster) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -211,9 +165,6 @@ pub unsafe extern "C" fn iw_recv_poster_close(poster: *mut iw_recv_poster) -> i3
 }
 
 /// Closes an end: the context posts to the shared receive queue again. Also after the context is closed.
-///
-/// # Safety
-/// `poster` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_poster_close(poster: *mut iw_srq_poster) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -221,9 +172,6 @@ pub unsafe extern "C" fn iw_srq_poster_close(poster: *mut iw_srq_poster) -> i32 
 }
 
 /// Closes an end: the context polls the completion queue again. Also after the context is closed.
-///
-/// # Safety
-/// `poller` is null or a handle of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_poller_close(poller: *mut iw_cq_poller) -> i32 {
     // SAFETY: guaranteed by the caller.
