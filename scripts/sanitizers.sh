@@ -101,7 +101,7 @@ verbs_programs() {
     runtime=$(rustc +nightly --print sysroot)/lib/rustlib/$host/lib/librustc-nightly_rt.$2.a
     archive=$target/sanitizers/$kind/$host/debug/libironwarp_verbs.a
     mkdir -p "$folder"
-    printf '[port]\ndevice.memif = { role = "server", socket = "%s/memif.sock", driver = "native" }\n[net]\naddress = "10.99.0.1/24"\n' \
+    printf '[port]\ndevice.memif = { role = "server", socket = "%s/memif.sock" }\n[net]\naddress = "10.99.0.1/24"\n' \
         "$folder" >"$folder/verbs.toml"
     for source in stack/verbs-compat/tests/c/*.c; do
         program=$(basename "$source" .c)

@@ -35,7 +35,7 @@ fn config(folder: &Path, name: &str, disk: &Path) -> PathBuf {
     let text = format!(
         "listeners = [\"10.98.0.1:4420\"]\nstate_dir = {:?}\n[limits]\nbuffers = 8\ncapsules = 512\n\
          [stack.core]\ncount = 2\nidle = \"yield\"\n\
-         [stack.port]\ndevice.memif = {{ role = \"server\", driver = \"native\", socket = {:?} }}\n\
+         [stack.port]\ndevice.memif = {{ role = \"server\", socket = {:?} }}\n\
          [stack.net]\naddress = \"10.98.0.1/24\"\n[[subsystem]]\nnqn = \"nqn.2014-08.org.example:disk\"\n\
          allow_any_host = true\n[[subsystem.namespace]]\nnsid = 1\nbackend.file = {{ path = {disk:?} }}\n",
         at("state"),

@@ -42,7 +42,7 @@ impl Lab {
 
     fn device(&self, role: &str, client: usize) -> String {
         let socket = self.file(&format!("m{client}.sock"));
-        format!("device.memif = {{ role = \"{role}\", socket = {socket:?}, driver = \"native\" }}")
+        format!("device.memif = {{ role = \"{role}\", socket = {socket:?} }}")
     }
 
     fn client_config(&self, client: usize) -> String {

@@ -25,7 +25,7 @@ impl Lab {
         for (role, address) in [("server", "10.99.0.1"), ("client", "10.99.0.2")] {
             let text = format!(
                 "[eal]\nhugepages = \"never\"\nmemory_mib = 256\n\
-                 [port]\ndevice.memif = {{ role = \"{role}\", socket = {:?}, driver = \"dpdk\" }}\n\
+                 [port]\ndevice.memif = {{ role = \"{role}\", socket = {:?} }}\n\
                  [net]\naddress = \"{address}/24\"\n[core]\nidle = \"yield\"\n",
                 lab.file("m.sock")
             );

@@ -27,8 +27,10 @@ const LINK_UP_TIMEOUT: Duration = Duration::from_secs(8);
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time within which the connection closes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time between the last message and the end of this process, which removes the memif.
-const EXIT_DELAY: Duration = Duration::from_millis(100);
+/// The interval between two checks of a link that is not up yet.
+const LINK_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+/// The time to poll after the connection's end, so that the last acknowledgement is sent.
+const LINGER: Duration = Duration::from_millis(5);
 
 /// The parameters of a client.
 #[derive(Clone, Debug)]
@@ -123,12 +125,15 @@ impl Client {
     }
 
     fn connect(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
-        if !self.endpoint.wait_for_link(true, stop, Some(LINK_UP_TIMEOUT)) {
-            return Err(if stop.load(Ordering::Relaxed) {
-                PingError::Interrupted
-            } else {
-                PingError::NoLink
-            });
+        let start = Instant::now();
+        while !self.endpoint.is_linked() {
+            if stop.load(Ordering::Relaxed) {
+                return Err(PingError::Interrupted);
+            }
+            if start.elapsed() > LINK_UP_TIMEOUT {
+                return Err(PingError::NoLink);
+            }
+            std::thread::sleep(LINK_CHECK_INTERVAL);
         }
         let first_fpdu_holdoff = self.client_config.hold_off.map(|wait| Nanos(wait.as_nanos() as u64));
         let params = ConnectParams { first_fpdu_holdoff, ..ConnectParams::default() };
@@ -305,10 +310,7 @@ impl Client {
             }
         }
         if self.endpoint.is_linked() {
-            self.endpoint.poll_for(EXIT_DELAY / 20);
-            if self.endpoint.is_dpdk_memif() {
-                std::thread::sleep(EXIT_DELAY);
-            }
+            self.endpoint.poll_for(LINGER);
         }
     }
 }

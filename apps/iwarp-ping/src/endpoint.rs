@@ -1,10 +1,8 @@
 //! One end: its stack, worker, context and link.
 //!
-//! The thread that pings also polls the worker. A memif of DPDK's driver must not be polled while its peer starts or stops, since the
-//! driver removes its rings during a poll. So the loop stops until the link is up again.
+//! The thread that pings also polls the worker.
 
 use core::net::SocketAddr;
-use core::sync::atomic::{AtomicBool, Ordering};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,12 +15,6 @@ use ironwarp::{
 
 use crate::message::{Fault, RECEIVE_BYTES};
 
-/// The interval between two checks of a link that is not polled.
-const LINK_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// The time within which the peer of a memif leaves after its last message.
-pub(crate) const PEER_EXIT_TIMEOUT: Duration = Duration::from_millis(500);
-/// The time that the driver needs after it reported that a link is down.
-const LINK_DOWN_DELAY: Duration = Duration::from_millis(20);
 /// Polls between two checks of what is not urgent, as a stop request. A power of two, so that the
 /// check is cheap.
 const POLLS_PER_CHECK: u32 = 1 << 10;
@@ -115,8 +107,6 @@ pub struct Endpoint {
     pub(crate) cq: CompletionQueue,
     worker: Worker,
     memif: bool,
-    /// A memif of DPDK's driver, which must not be polled while its peer comes or goes.
-    dpdk_memif: bool,
     poll_count: u32,
     /// The limit of connections.
     pub(crate) connections_max: usize,
@@ -144,7 +134,6 @@ impl Endpoint {
             cq,
             worker,
             memif: config.ports() == 1 && matches!(config.port.device, DeviceConfig::Memif { .. }),
-            dpdk_memif: config.ports() == 1 && config.port.device.is_dpdk_memif(),
             poll_count: 0,
             connections_max: connections as usize,
             _stack: stack,
@@ -213,36 +202,6 @@ impl Endpoint {
     /// Returns whether the peer of a memif is connected. The links of other devices may go down and up.
     pub(crate) fn is_linked(&mut self) -> bool {
         !self.memif || self.worker.link_up()
-    }
-
-    /// Waits without polling until the peer of a memif is connected, or until it is not, for `limit` at most.
-    /// Returns whether that was reached.
-    pub(crate) fn wait_for_link(&mut self, linked: bool, stop: &AtomicBool, limit: Option<Duration>) -> bool {
-        let start = Instant::now();
-        while self.memif && self.worker.link_up() != linked {
-            if stop.load(Ordering::Relaxed) || limit.is_some_and(|limit| start.elapsed() > limit) {
-                return false;
-            }
-            std::thread::sleep(LINK_POLL_INTERVAL);
-        }
-        true
-    }
-
-    /// Waits for the peer of a memif to leave first, if it leaves soon: the driver takes a link down on its own
-    /// thread and must not be closed meanwhile.
-    pub(crate) fn wait_for_peer_exit(&mut self) {
-        static NEVER: AtomicBool = AtomicBool::new(false);
-        if self.is_dpdk_memif()
-            && self.worker.link_up()
-            && self.wait_for_link(false, &NEVER, Some(PEER_EXIT_TIMEOUT))
-        {
-            std::thread::sleep(LINK_DOWN_DELAY);
-        }
-    }
-
-    /// Returns whether the end of this program removes the device of the peer.
-    pub(crate) fn is_dpdk_memif(&self) -> bool {
-        self.dpdk_memif
     }
 }
 

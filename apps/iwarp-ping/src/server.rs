@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ironwarp::{Completion, ConnectionRequest, Event};
 
-use crate::endpoint::{Endpoint, PEER_EXIT_TIMEOUT, PingError};
+use crate::endpoint::{Endpoint, PingError};
 use crate::message::Fault;
 use crate::session::Session;
 use crate::stats::ServerStats;
@@ -55,8 +55,6 @@ pub struct Server {
     /// The error that ended the last client, if it ended with one.
     last_error: Option<PingError>,
     finished: bool,
-    /// A client has left since the last check for leaving peers.
-    client_left: bool,
     on_error: ErrorHandler,
 }
 
@@ -72,16 +70,7 @@ impl Server {
     ) -> Result<Self, PingError> {
         endpoint.listen(server_config.local)?;
         let (sessions, stats) = (HashMap::new(), ServerStats::default());
-        Ok(Server {
-            endpoint,
-            server_config,
-            sessions,
-            stats,
-            last_error: None,
-            finished: false,
-            client_left: false,
-            on_error,
-        })
+        Ok(Server { endpoint, server_config, sessions, stats, last_error: None, finished: false, on_error })
     }
 
     /// The counts so far.
@@ -92,7 +81,6 @@ impl Server {
     /// Serves until `stop` is set or, if the server is not persistent, until the first client has left. Fails with
     /// the error of that client.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
-        self.endpoint.wait_for_link(true, stop, None);
         while !stop.load(Ordering::Relaxed) && !self.finished {
             let is_check_due = self.endpoint.poll();
             self.on_completions()?;
@@ -100,7 +88,7 @@ impl Server {
                 self.on_event(event)?;
             }
             if is_check_due {
-                self.check_sessions(stop)?;
+                self.check_sessions()?;
             }
         }
         self.close()
@@ -119,7 +107,6 @@ impl Server {
         if self.endpoint.is_linked() {
             self.endpoint.poll_for(LINGER);
         }
-        self.endpoint.wait_for_peer_exit();
         match self.last_error.take() {
             Some(error) if !self.server_config.persistent => Err(error),
             _ => Ok(()),
@@ -205,32 +192,16 @@ impl Server {
                 self.last_error = Some(error);
             }
         }
-        (self.finished, self.client_left) = (!self.server_config.persistent, true);
+        self.finished = !self.server_config.persistent;
         Ok(self.endpoint.ctx.destroy_qp(session.qp)?)
     }
 
-    /// Drops clients that are silent or gone. Waits without polling while the peer of a memif leaves.
-    fn check_sessions(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
+    /// Drops clients that are silent or gone.
+    fn check_sessions(&mut self) -> Result<(), PingError> {
         if !self.endpoint.is_linked() {
             self.end_failed_sessions(|session| Err(Fault::LinkDown(session.pings)))?;
-            if !self.finished {
-                self.endpoint.wait_for_link(true, stop, None);
-            }
-        } else if self.sessions.is_empty()
-            && std::mem::take(&mut self.client_left)
-            && self.endpoint.is_dpdk_memif()
-        {
-            self.wait_for_next_client(stop);
         }
         self.end_failed_sessions(Session::check_timeout)
-    }
-
-    /// Polls for `LINGER`, then waits without polling for the peer of a memif to leave and the next one to come.
-    fn wait_for_next_client(&mut self, stop: &AtomicBool) {
-        self.endpoint.poll_for(LINGER);
-        if self.endpoint.wait_for_link(false, stop, Some(PEER_EXIT_TIMEOUT)) {
-            self.endpoint.wait_for_link(true, stop, None);
-        }
     }
 
     fn end_failed_sessions(

@@ -21,12 +21,13 @@ struct Lab(memif_lab::Lab);
 
 impl Lab {
     fn new() -> Self {
-        Lab(memif_lab::Lab::new(|role| {
+        Lab(memif_lab::Lab::new(|role, socket| {
             let host = if role == "server" { 1 } else { 2 };
             let net = format!(
                 "address = \"10.99.0.{host}/24\"\naddresses = [\"fd00:99::{host}/64\"]\ndad_probes_ipv6 = 0\n"
             );
-            Side { device: String::new(), port: "", net }
+            let device = format!("memif = {{ role = \"{role}\", socket = {socket:?} }}");
+            Side { device, port: "", net }
         }))
     }
 

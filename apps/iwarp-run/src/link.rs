@@ -62,9 +62,7 @@ impl Link {
                     Role::Server => ("server", 1),
                     Role::Client => ("client", 2),
                 };
-                // The library's own driver has the shorter round trip, and starts without DPDK.
-                let device =
-                    format!("device.memif = {{ role = {role:?}, socket = {socket:?}, driver = \"native\" }}");
+                let device = format!("device.memif = {{ role = {role:?}, socket = {socket:?} }}");
                 (device, 9000, format!("10.99.0.{host}/24"))
             }
             Link::Tap { interface, address } => {
@@ -122,7 +120,7 @@ mod tests {
         let end = |role| Link::Memif { role, name: "a".into() }.config(folder);
         let (server, client) = (end(Role::Server), end(Role::Client));
         for text in [&server, &client] {
-            assert!(text.contains("socket = \"/run/x/a.sock\", driver = \"native\""), "{text}");
+            assert!(text.contains("socket = \"/run/x/a.sock\" }"), "{text}");
             Config::from_toml(text).expect("a valid configuration");
         }
         assert!(server.contains("10.99.0.1/24") && client.contains("10.99.0.2/24"));

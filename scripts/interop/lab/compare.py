@@ -119,7 +119,7 @@ def compare(image, programs, verbs, folder, rounds, patterns, report):
             text = CONFIG.format(device=f'af_packet = {{ interface = "w{name}" }}', address=address)
             guest.must(f"cat >/tmp/{name}.toml <<'EOF'\n{text}EOF")
         for role, address in zip(("server", "client"), OUR_ADDRESSES):
-            text = CONFIG.format(device=f'memif = {{ role = "{role}", socket = "/tmp/verbs.sock", driver = "native" }}', address=address)
+            text = CONFIG.format(device=f'memif = {{ role = "{role}", socket = "/tmp/verbs.sock" }}', address=address)
             guest.must(f"cat >/tmp/{role}.toml <<'EOF'\n{text}EOF")
         for number in range(rounds):
             for test, tool, factor in (each for each in TESTS if each[0] in figures):

@@ -20,6 +20,7 @@ mod pool;
 mod port;
 #[cfg(test)]
 mod sample;
+mod wake;
 mod wire;
 
 #[cfg(all(feature = "dpdk", dpdk_missing))]
@@ -31,4 +32,5 @@ compile_error!(
 pub use frame::{Checksum, Frame, RxMeta, Sealed, TxMeta, TxOffloads};
 pub use per_port::PerPort;
 pub use port::{Burst, LinkState, Port, PortCaps, SHARED_RSS_KEY, Spread};
+pub use wake::{RxInterrupt, WakeSource};
 pub use wire::{Wire, Wires};

@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use ironwarp_types::MacAddr;
 use ironwarp_types::limits::BURST_FRAMES;
 
-use crate::{Frame, TxOffloads};
+use crate::{Frame, TxOffloads, WakeSource};
 
 /// Frames moved together.
 pub type Burst<T> = ArrayVec<T, BURST_FRAMES>;
@@ -30,6 +30,12 @@ pub trait Port: 'static {
     /// Returns the state of the link. Some drivers ask the kernel. A device without a link to watch is always up.
     fn link(&self) -> LinkState {
         LinkState { up: true, speed_mbps: None }
+    }
+
+    /// Returns what wakes a thread that waits for frames of this queue, at the first call. A device without is polled
+    /// by a timer.
+    fn take_wake_source(&mut self) -> Option<WakeSource> {
+        None
     }
 }
 

@@ -150,26 +150,6 @@ fn an_empty_pool_answers_none_until_a_frame_comes_back() {
 }
 
 #[test]
-fn a_quiesced_port_moves_nothing_until_it_is_resumed() {
-    alone("a_quiesced_port_moves_nothing_until_it_is_resumed", Needs::Nothing, |lab| {
-        let (_eal, [mut near, mut far]) = pair(lab);
-        send(&mut near, &pattern(1, 64));
-        far.quiesce();
-        near.quiesce();
-        let mut burst = Burst::from_iter([frame(&mut near, &pattern(2, 64))]);
-        near.tx_burst(&mut burst);
-        let mut arrived = Burst::new();
-        far.rx_burst(&mut arrived);
-        assert_eq!((burst.len(), arrived.len()), (1, 0));
-        near.resume();
-        far.resume();
-        near.tx_burst(&mut burst);
-        far.rx_burst(&mut arrived);
-        assert_eq!((burst.len(), arrived.len()), (0, 2));
-    });
-}
-
-#[test]
 fn a_frame_outlives_its_port_and_its_eal() {
     alone("a_frame_outlives_its_port_and_its_eal", Needs::Nothing, |lab| {
         let (eal, [mut near, mut far]) = pair(lab);

@@ -5,7 +5,7 @@ mod vdev_lab;
 
 use std::ffi::CString;
 
-use ironwarp_port::dpdk::{DpdkError, DpdkPort, Eal, EalConfig, PortSettings, Vdev};
+use ironwarp_port::dpdk::{DpdkError, DpdkPort, Eal, EalConfig, PortSettings, Vdev, Wakes};
 use ironwarp_port::{Burst, Frame, Port, TxMeta};
 use ironwarp_stats::CoreStats;
 use vdev_lab::{Needs, alone};
@@ -132,9 +132,9 @@ fn a_device_is_open_once_at_a_time() {
 fn a_device_without_receive_interrupts_runs_although_they_are_asked_for() {
     alone("a_device_without_receive_interrupts_runs_although_they_are_asked_for", Needs::Nothing, |lab| {
         let eal = lab.eal(&lab.config().vdev(Vdev::ring(0)));
-        let settings = PortSettings { rx_interrupts: true, ..PortSettings::default() };
+        let settings = PortSettings { wakes: Wakes::Interrupts, ..PortSettings::default() };
         let mut port = open(&eal, "net_ring0", &settings).unwrap_or_else(|error| panic!("{error}"));
-        assert!(port.rx_interrupt().is_none());
+        assert!(port.take_wake_source().is_none());
         let frame = port.alloc().expect("a frame").seal(TxMeta::default());
         port.tx_burst(&mut Burst::from_iter([frame]));
         let mut received = Burst::new();

@@ -3,22 +3,17 @@
 //! DPDK starts once in a process. The first stack starts it with its device, later ones add theirs. An application
 //! that owns DPDK passes a handle. The calling thread keeps its processor.
 
-mod rx_descriptors;
-mod rx_interrupts;
-
 use core::sync::atomic::{AtomicU16, Ordering};
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use ironwarp_port::dpdk::{
-    DpdkPort, Eal, EalConfig, LogLevel, Memif, Memory, PortSettings, Vdev, ring_pair_of_queues,
+    DpdkPort, Eal, EalConfig, LogLevel, Memory, PortSettings, Vdev, Wakes, ring_pair_of_queues,
 };
 use ironwarp_stats::CoreStats;
 
-use crate::config::{Config, DeviceConfig, Hugepages, MemifRole};
+use crate::config::{Config, DeviceConfig, Hugepages, IdlePolicy};
 use crate::error::SetupError;
 use crate::host::{Host, Severity, needed_mib};
-use crate::worker::RxDescriptors;
 
 /// The process's DPDK, after a stack has started it.
 static STARTED: Mutex<Option<Eal>> = Mutex::new(None);
@@ -53,29 +48,36 @@ pub(crate) fn examine(config: &Config, number: usize, adopted: bool) -> Result<(
     Ok(())
 }
 
-/// Opens the device of a port, by its number, with a queue for each core. Returns the queues and, for cores that may
-/// sleep, their receive descriptors.
+/// Opens the device of a port, by its number, with a queue for each core.
 pub(crate) fn open(
     config: &Config,
     number: usize,
     adopted: Option<Eal>,
     stats: Vec<CoreStats>,
-) -> Result<(Vec<DpdkPort>, RxDescriptors), SetupError> {
+) -> Result<Vec<DpdkPort>, SetupError> {
     let config = &config.for_port(number);
     let device = Device::from_config(config)?;
-    let before = rx_descriptors::Before::of(config);
     let eal = match adopted {
         Some(eal) => hotplug(eal, &device)?,
         None => start_or_hotplug(config, &device)?,
     };
-    let settings = PortSettings { rx_interrupts: rx_interrupts::wanted(config), ..settings(config) };
-    let ports = DpdkPort::open_queues(&eal, device.name(), &settings, stats)?;
-    let rx_descriptors = match before {
-        Some(before) => before.find_new(ports.len()),
-        None if settings.rx_interrupts => rx_interrupts::of(&ports, device.name()),
-        None => Vec::new(),
-    };
-    Ok((ports, rx_descriptors))
+    let settings = PortSettings { wakes: wakes(config), ..settings(config) };
+    Ok(DpdkPort::open_queues(&eal, device.name(), &settings, stats)?)
+}
+
+/// Returns what may wake the cores of a port. vfio gives a program one descriptor for each vector of a card. A card under
+/// a uio driver has one interrupt at most, and some DPDK drivers do not recover from a configuration that needs more, so
+/// none is tried there: the card is polled by a timer.
+fn wakes(config: &Config) -> Wakes {
+    match &config.port.device {
+        _ if config.core.idle != IdlePolicy::Sleep => Wakes::Nothing,
+        DeviceConfig::Pci { address } if Host::local().is_vfio(address) => Wakes::Interrupts,
+        DeviceConfig::Pci { address } => {
+            tracing::info!("{address}: no receive interrupts: the card is not bound to vfio-pci");
+            Wakes::Nothing
+        }
+        _ => Wakes::Files,
+    }
 }
 
 /// Opens two devices that are linked back to back in this process, with a queue for each core.
@@ -105,16 +107,14 @@ impl Device {
         let index = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
         Ok(match &config.port.device {
             DeviceConfig::Memory {} => return Err(SetupError::Port("memory", "is given with `memory_port`")),
+            DeviceConfig::Memif { .. } => {
+                return Err(SetupError::Port("memif", "has no driver of DPDK here"));
+            }
             DeviceConfig::Ring { .. } => {
                 return Err(SetupError::Port(
                     "ring",
                     "has two ends, which `Stack::ring_pair` opens together",
                 ));
-            }
-            DeviceConfig::Memif { role, socket, id, buffer_bytes, secret, .. } => {
-                let memif =
-                    Memif { secret: secret.clone(), ..memif(config, *role, socket, *id, *buffer_bytes) };
-                Device::Virtual(Vdev::memif(index, &memif)?)
             }
             DeviceConfig::Tap { interface } => Device::Virtual(Vdev::tap(index, interface)?),
             DeviceConfig::AfPacket { interface } => {
@@ -123,10 +123,11 @@ impl Device {
             DeviceConfig::AfXdp { interface } => {
                 Device::Virtual(Vdev::af_xdp(index, interface)?.with_queues(queues))
             }
-            DeviceConfig::Dpdk { name } => Device::Existing(name.clone()),
+            DeviceConfig::Dpdk { name, args: None } => Device::Existing(name.clone()),
+            DeviceConfig::Dpdk { name, args: Some(args) } => {
+                Device::Virtual(Vdev::parse(&format!("{name},{args}"))?)
+            }
             DeviceConfig::Vhost { socket } => {
-                // As with memif: a stale socket blocks the name.
-                let _ = Memif::clear_stale_socket(socket);
                 Device::Virtual(Vdev::vhost(index, socket)?.with_queues(queues))
             }
             DeviceConfig::Pci { address } => Device::Pci(address.clone()),
@@ -140,16 +141,6 @@ impl Device {
             Device::Existing(name) | Device::Pci(name) => name,
         }
     }
-}
-
-fn memif(config: &Config, role: MemifRole, socket: &Path, id: u32, buffer_bytes: u32) -> Memif {
-    if role == MemifRole::Server {
-        // A socket of a dead server would stop this one; with a live one the driver reports the error.
-        let _ = Memif::clear_stale_socket(socket);
-    }
-    let buffer_bytes = u16::try_from(buffer_bytes).unwrap_or(u16::MAX);
-    let ring_log2 = config.port.ring_size.trailing_zeros() as u8;
-    Memif { role, id, buffer_bytes, ring_log2, ..Memif::server(socket) }
 }
 
 fn hotplug(eal: Eal, device: &Device) -> Result<Eal, SetupError> {

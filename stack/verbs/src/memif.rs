@@ -1,20 +1,19 @@
-//! From a configured memif to a port of this library's own driver (`driver = "native"`), which needs no DPDK.
+//! From a configured memif to a port of this library's own driver, which needs no DPDK.
 
 use ironwarp_port::memif::{MemifConfig, MemifPort};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::MacAddr;
 
-use crate::config::{Config, DeviceConfig, MemifDriver};
+use crate::config::{Config, DeviceConfig};
 use crate::error::SetupError;
 use crate::host::{Host, Severity};
 
 /// Returns whether the ports are of this driver: all of them, or none.
 pub(crate) fn is_wanted(config: &Config) -> Result<bool, SetupError> {
-    let native =
-        |device: &DeviceConfig| matches!(device, DeviceConfig::Memif { driver: MemifDriver::Native, .. });
-    let count = config.port_configs().filter(|port| native(&port.device)).count();
-    let problem = "with driver = \"native\", the default, cannot be combined with ports of DPDK in one stack: set \
-                   driver = \"dpdk\", which trusts the other end";
+    let is_memif = |device: &DeviceConfig| matches!(device, DeviceConfig::Memif { .. });
+    let count = config.port_configs().filter(|port| is_memif(&port.device)).count();
+    let problem = "cannot be combined with ports of DPDK in one stack: DPDK's own memif is device.dpdk, with args, and \
+                   trusts the other end";
     match count {
         0 => Ok(false),
         count if count == config.ports() => Ok(true),
@@ -69,54 +68,47 @@ fn random_mac() -> Result<MacAddr, SetupError> {
 mod tests {
     use super::*;
 
-    fn config(first: &str, second: &str) -> Config {
-        let device = |socket: &str, driver: &str| {
-            format!("device.memif = {{ role = \"server\", socket = \"/run/{socket}\"{driver} }}")
-        };
-        let (first, second) = (device("a", first), device("b", second));
+    const DPDK: &str = "dpdk = { name = \"net_memif0\", args = \"role=server,socket=/run/b\" }";
+
+    fn config(first: &str, second: &str) -> Result<Config, String> {
         let text = format!(
-            "[port]\n{first}\n[net]\naddress = \"10.0.0.1/24\"\n\
-             [[fabrics]]\nport = {{ {second} }}\nnet = {{ address = \"10.0.1.1/24\" }}\n"
+            "[port]\ndevice.{first}\n[net]\naddress = \"10.0.0.1/24\"\n\
+             [[fabrics]]\nport = {{ device.{second} }}\nnet = {{ address = \"10.0.1.1/24\" }}\n"
         );
-        Config::from_toml(&text).unwrap_or_else(|error| panic!("{error}"))
+        Config::from_toml(&text).map_err(|error| error.to_string())
+    }
+
+    fn memif(socket: &str, more: &str) -> String {
+        format!("memif = {{ role = \"server\", socket = \"/run/{socket}\"{more} }}")
     }
 
     #[test]
     fn all_ports_of_a_stack_have_one_driver() {
-        let (native, dpdk) = (", driver = \"native\"", ", driver = \"dpdk\"");
-        assert!(is_wanted(&config(native, native)).is_ok_and(|wanted| wanted));
-        assert!(is_wanted(&config(dpdk, dpdk)).is_ok_and(|wanted| !wanted));
-        let mixed = is_wanted(&config(dpdk, native)).expect_err("two drivers").to_string();
-        assert!(mixed.contains("cannot be combined"), "{mixed}");
-        // The default trusts nobody, whatever the build has.
-        assert!(is_wanted(&config("", "")).expect("one driver"));
-        assert!(!config("", "").port.device.needs_dpdk());
+        let both = config(&memif("a", ""), &memif("b", "")).expect("two links");
+        assert!(is_wanted(&both).expect("one driver") && !both.port.device.needs_dpdk());
+        let one = config(&DPDK.replace("memif0", "memif1"), DPDK).expect("two links of DPDK's");
+        assert!(is_wanted(&one).is_ok_and(|wanted| !wanted));
+        let mixed = config(&memif("a", ""), DPDK).expect("two devices");
+        let mixed = is_wanted(&mixed).expect_err("two drivers").to_string();
+        assert!(mixed.contains("cannot be combined") && mixed.contains("device.dpdk"), "{mixed}");
     }
 
     #[test]
-    fn an_unknown_driver_is_named_with_those_that_exist() {
-        let text = "[port]\ndevice.memif = { role = \"client\", socket = \"/run/a\", driver = \"vpp\" }\n\
-                    [net]\naddress = \"10.0.0.1/24\"\n";
-        let error = Config::from_toml(text).expect_err("no such driver").to_string();
-        assert!(error.contains("`vpp`") && error.contains("`native`"), "{error}");
-    }
-
-    #[test]
-    fn only_a_native_server_may_take_memory_without_pages() {
-        let text = |role: &str, driver: &str| {
-            format!(
-                "[port]\ndevice.memif = {{ role = \"{role}\", socket = \"/run/a\", driver = \"{driver}\", sparse = true }}\n\
-                 [net]\naddress = \"10.0.0.1/24\"\n"
-            )
-        };
-        assert!(Config::from_toml(&text("server", "native")).is_ok());
-        for (role, driver) in [("client", "native"), ("server", "dpdk"), ("client", "dpdk")] {
-            let error = Config::from_toml(&text(role, driver)).expect_err("no such end").to_string();
-            assert!(
-                error.contains("port.device.memif.sparse") && error.contains("driver = \"native\""),
-                "{error}"
-            );
+    fn a_choice_of_the_driver_is_refused_with_what_to_write_instead() {
+        for driver in ["dpdk", "native"] {
+            let error =
+                config(&memif("a", &format!(", driver = \"{driver}\"")), DPDK).expect_err("no such key");
+            let says = |words: &str| error.contains(words);
+            assert!(says("unknown field `driver`") && says("device.dpdk") && says("args = "), "{error}");
         }
+    }
+
+    #[test]
+    fn only_a_server_may_take_memory_without_pages() {
+        let server = memif("a", ", sparse = true");
+        assert!(config(&server, DPDK).is_ok());
+        let error = config(&server.replace("server", "client"), DPDK).expect_err("a client");
+        assert!(error.contains("port.device.memif.sparse") && error.contains("role = \"server\""), "{error}");
     }
 
     #[test]

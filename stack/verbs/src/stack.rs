@@ -115,7 +115,7 @@ impl Stack {
         let stats = [both_parts[0].stats_for_port(0), both_parts[1].stats_for_port(0)];
         let [first_port, second_port] = crate::device::open_ring(&both_parts[0].shared.config, eal, stats)?;
         let [first, second] = both_parts;
-        let finish = |parts: StackParts, port| parts.finish(vec![port], Vec::new(), drivers::lend_dpdk);
+        let finish = |parts: StackParts, port| parts.finish(vec![port], drivers::lend_dpdk);
         Ok([finish(first, first_port)?, finish(second, second_port)?])
     }
 
@@ -267,17 +267,14 @@ impl StackBuilder {
         C: Clock + Clone + Send + 'static,
     {
         self.config.validate()?;
-        let cores = self.config.core.count;
-        let limits = mem_limits(&self.config);
-        let mem = MemTable::replayable(limits, secret).map_err(SetupError::Regions)?;
+        let mem = MemTable::replayable(mem_limits(&self.config), secret).map_err(SetupError::Regions)?;
         let stack_parts = StackParts::with_memory(self.config, mem)?;
         let clocks = StackClocks { core: clock.clone(), capture: clock, link_poll_interval: Nanos::MAX };
         let config = &stack_parts.shared.config;
         let allowed = "none: what replays has one port";
         in_range("fabrics", config.fabrics.len(), 0..=0, allowed)?;
         let fabrics = stack_parts.instrument(vec![ports], &clocks)?;
-        let no_descriptors = (0..cores).map(|_| vec![None]).collect();
-        stack_parts.assemble(fabrics, |_| None, &clocks, secret, no_descriptors)
+        stack_parts.assemble(fabrics, |_| None, &clocks, secret)
     }
 }
 
@@ -289,4 +286,5 @@ mod fabrics;
 mod numa;
 mod parts;
 
+pub(crate) use drivers::DriverPort;
 use parts::{StackClocks, StackParts, mem_limits, port_number};

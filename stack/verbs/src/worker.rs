@@ -11,18 +11,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use ironwarp_port::instrument::{Capture, Instrumented, PortControl, WallClock};
-use ironwarp_port::memif::MemifPort;
-use ironwarp_port::memory::MemoryPort;
+use ironwarp_port::instrument::{Capture, PortControl};
 use ironwarp_types::Nanos;
 
 use crate::config::{CoreConfig, IdlePolicy};
 use crate::core_loop::PollLoop;
 use crate::error::SetupError;
 use crate::wake::WakeSignal;
-#[cfg(feature = "dpdk")]
-pub(crate) use sleep::{RxDescriptor, RxInterrupt};
-pub(crate) use sleep::{RxDescriptors, Sleeper};
+pub(crate) use sleep::Sleeper;
 
 /// The result of one poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,17 +68,6 @@ pub struct ResourceUsage {
     pub remote_atomics_outstanding: usize,
     /// Queue pairs that wait because too many of those are outstanding.
     pub remote_atomics_waiting: usize,
-}
-
-/// A port of a stack.
-pub(crate) type StackPort<P> = Instrumented<P, WallClock>;
-
-/// A port, by its driver.
-pub(crate) enum DriverPort<'a> {
-    Memory(&'a mut StackPort<MemoryPort>),
-    Memif(&'a mut StackPort<MemifPort>),
-    #[cfg(feature = "dpdk")]
-    Dpdk(&'a mut StackPort<ironwarp_port::dpdk::DpdkPort>),
 }
 
 /// An operation on a port of any type.
@@ -291,12 +276,7 @@ impl Worker {
     /// Lends the port itself for raw frames, while the stack is not polled. The stack does not get frames that are
     /// received meanwhile. Returns `None` for a worker of several ports.
     pub fn with_port<V: PortVisit>(&mut self, visit: V) -> Option<V::Output> {
-        Some(match self.inner.driver_port()? {
-            DriverPort::Memory(port) => visit.visit(port),
-            DriverPort::Memif(port) => visit.visit(port),
-            #[cfg(feature = "dpdk")]
-            DriverPort::Dpdk(port) => visit.visit(port),
-        })
+        Some(self.inner.driver_port()?.visit(visit))
     }
 
     /// Polls until `stop` is set, with idle behaviour as configured.

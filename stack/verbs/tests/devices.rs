@@ -7,6 +7,7 @@
 #[path = "../../port/tests/vdev_lab/mod.rs"]
 mod vdev_lab;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ironwarp::{
@@ -291,7 +292,7 @@ fn two_cores_over_a_tap_with_two_queues() {
 #[test]
 fn two_cores_over_memif_with_two_queues() {
     alone("two_cores_over_memif_with_two_queues", Needs::Nothing, |lab| {
-        over_memif(lab, "dpdk", |_, _| String::new());
+        over_memif(lab, dpdk_memif, |_, _| String::new());
     });
 }
 
@@ -299,7 +300,9 @@ fn two_cores_over_memif_with_two_queues() {
 #[test]
 fn two_cores_over_the_native_memif_with_two_queues_and_two_fabrics() {
     alone("two_cores_over_the_native_memif_with_two_queues_and_two_fabrics", Needs::Nothing, |lab| {
-        if let Some(far) = over_memif(lab, "native", |host, role| second_memif(lab, "native", host, role)) {
+        let second =
+            |host, role: &str| second_memif(native_memif("second", role, &lab.path("second.sock")), host);
+        if let Some(far) = over_memif(lab, native_memif, second) {
             both_ports_worked(&far);
         }
     });
@@ -309,25 +312,42 @@ fn two_cores_over_the_native_memif_with_two_queues_and_two_fabrics() {
 #[test]
 fn two_cores_over_two_fabrics_of_memif() {
     alone("two_cores_over_two_fabrics_of_memif", Needs::Nothing, |lab| {
-        if let Some(far) = over_memif(lab, "dpdk", |host, role| second_memif(lab, "dpdk", host, role)) {
+        let second =
+            |host, role: &str| second_memif(dpdk_memif("net_memif1", role, &lab.path("second.sock")), host);
+        if let Some(far) = over_memif(lab, dpdk_memif, second) {
             both_ports_worked(&far);
         }
     });
 }
 
-fn second_memif(lab: &Lab, driver: &str, host: u8, role: &str) -> String {
-    let socket = lab.path("second.sock");
+/// One end of a link with the library's own driver.
+fn native_memif(_: &str, role: &str, socket: &Path) -> String {
+    format!("memif = {{ role = \"{role}\", socket = {socket:?} }}")
+}
+
+/// One end of a link with DPDK's driver.
+fn dpdk_memif(name: &str, role: &str, socket: &Path) -> String {
+    let socket = socket.display();
+    let args = format!("role={role},socket={socket},socket-abstract=no,bsize=10240,rsize=8");
+    format!("dpdk = {{ name = \"{name}\", args = \"{args}\" }}")
+}
+
+fn second_memif(device: String, host: u8) -> String {
     format!(
-        "[[fabrics]]\nport = {{ device.memif = {{ role = \"{role}\", socket = {socket:?}, driver = \"{driver}\" }}, \
+        "[[fabrics]]\nport = {{ device.{device}, \
          ring_size = 256, rx_frames = 4096, tx_frames = 2048 }}\nnet = {{ address = \"10.79.0.{host}/24\" }}\n"
     )
 }
 
-/// Runs the client in its own process and returns what it left behind. The client itself returns `None`.
-fn over_memif(lab: &Lab, driver: &str, fabrics: impl Fn(u8, &str) -> String) -> Option<End> {
+/// Runs the client in its own process and returns what it left behind. The client itself returns `None`. `memif` writes
+/// the device of an end.
+fn over_memif(
+    lab: &Lab,
+    memif: impl Fn(&str, &str, &Path) -> String,
+    fabrics: impl Fn(u8, &str) -> String,
+) -> Option<End> {
     let socket = lab.path("m.sock");
-    let device =
-        |role| format!("memif = {{ role = \"{role}\", socket = {socket:?}, driver = \"{driver}\" }}");
+    let device = |role| memif("net_memif0", role, &socket);
     let end = |host, role| {
         open_all(host, &device(role), &fabrics(host, role)).unwrap_or_else(|error| panic!("{error}"))
     };

@@ -15,6 +15,9 @@ const SERVER_ADDR: &str = "198.19.0.2";
 /// The port of a server, as in perftest.
 pub const PORT: u16 = 18515;
 
+/// Jumbo buffers, and as many as the rings of a port have.
+const MEMIF_BUFFERS: &str = "socket-abstract=no,bsize=10240,rsize=10";
+
 /// How two ends on one machine are connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum PairKind {
@@ -88,14 +91,15 @@ impl PairKind {
             PairKind::Memif | PairKind::MemifNative => {
                 let socket = folder.join("memif.sock");
                 let native = self == PairKind::MemifNative || !cfg!(feature = "dpdk");
-                let (driver, device) =
-                    if native { ("native", "memif-native") } else { ("dpdk", "net_memif0") };
+                let name = if native { "memif-native" } else { "net_memif0" };
                 let end = |role: &str| {
-                    format!(
-                        "device.memif = {{ role = \"{role}\", socket = {socket:?}, driver = \"{driver}\" }}"
-                    )
+                    if native {
+                        return format!("device.memif = {{ role = \"{role}\", socket = {socket:?} }}");
+                    }
+                    let args = format!("role={role},socket={},{MEMIF_BUFFERS}", socket.display());
+                    format!("device.dpdk = {{ name = \"{name}\", args = \"{args}\" }}")
                 };
-                (end("client"), end("server"), device, ServerPlacement::Process)
+                (end("client"), end("server"), name, ServerPlacement::Process)
             }
             PairKind::Ring => {
                 let end = |number: u8| format!("device.ring = {{ end = {number} }}");
@@ -149,8 +153,12 @@ mod tests {
         let session = PairKind::Memif.connect(session(9000), Path::new("/run/x"));
         let client = session.client_config.expect("a device");
         let server = session.server_config.expect("a device");
-        assert!(client.contains("role = \"client\", socket = \"/run/x/memif.sock\""), "{client}");
-        assert!(server.contains("role = \"server\", socket = \"/run/x/memif.sock\""), "{server}");
+        let end = |role: &str| match cfg!(feature = "dpdk") {
+            true => format!("role={role},socket=/run/x/memif.sock"),
+            false => format!("role = \"{role}\", socket = \"/run/x/memif.sock\""),
+        };
+        assert!(client.contains(&end("client")), "{client}");
+        assert!(server.contains(&end("server")), "{server}");
         assert!(
             client.contains("mtu = 9000") && client.contains("processor = 0") && client.contains("\"spin\"")
         );
@@ -159,10 +167,10 @@ mod tests {
     }
 
     #[test]
-    fn a_native_pair_names_its_driver_and_needs_no_dpdk() {
+    fn a_native_pair_needs_no_dpdk() {
         let session = PairKind::MemifNative.connect(session(9000), Path::new("/run/x"));
         for config in [session.client_config, session.server_config] {
-            assert!(config.expect("a device").contains("driver = \"native\""));
+            assert!(config.expect("a device").contains("device.memif"));
         }
         assert_eq!(PairKind::MemifNative.name(), "memif-native");
         assert!(PairKind::MemifNative.is_built_in() && PairKind::Memif.is_built_in());

@@ -68,9 +68,6 @@ struct StandaloneServer {
     shared: SharedEndpoint,
     /// The addresses that it listens on: every address of every port.
     addresses: Vec<SocketAddr>,
-    /// The device is a DPDK memif, which must not be polled while its peer connects or disconnects. False with several
-    /// ports, because no port waits for another.
-    memif: bool,
     limits: ClientLimits,
     clients: Vec<Client>,
     tally: Tally,
@@ -93,10 +90,6 @@ impl StandaloneServer {
             endpoint.capture(path, "server")?;
         }
         addresses.iter().try_for_each(|address| endpoint.listen(*address))?;
-        let memif = config.ports() == 1 && config.port.device.is_dpdk_memif();
-        if memif {
-            endpoint.watch_link();
-        }
         let limits = ClientLimits {
             timeout: Duration::from_secs(args.client_timeout),
             slice: Duration::from_secs(args.slice_limit),
@@ -105,7 +98,6 @@ impl StandaloneServer {
         Ok(StandaloneServer {
             shared: SharedEndpoint::new(endpoint, args.clients.into())?,
             addresses,
-            memif,
             limits,
             clients: Vec::new(),
             tally: Tally::default(),
@@ -120,9 +112,6 @@ impl StandaloneServer {
         let (source, addresses) = (args.config.clone().unwrap_or_default(), addresses.join(", "));
         let source = source.display();
         print_stdout(format_args!("serving {source} at {addresses}; Ctrl-C stops\n"));
-        if self.memif {
-            wait_for_link(&self.shared, true, &self.halt);
-        }
         while !self.halt.load(Ordering::Relaxed) {
             self.poll();
             while let Some(newcomer) = self.shared.arrivals.next_client() {
@@ -142,9 +131,6 @@ impl StandaloneServer {
     fn poll(&self) {
         if !self.clients.is_empty() {
             return thread::sleep(CHECK_INTERVAL);
-        }
-        if self.memif && !self.shared.with_worker(|worker| worker.link_up()) {
-            wait_for_link(&self.shared, true, &self.halt);
         }
         (0..POLLS_PER_CHECK).for_each(|_| self.shared.poll());
     }
@@ -199,20 +185,8 @@ impl StandaloneServer {
                 }
             }
             self.shared.arrivals.dismiss(remote.ip());
-            if self.memif {
-                wait_for_link(&self.shared, false, &self.halt);
-            }
         }
     }
-}
-
-/// Waits without polling until a link is up or down.
-fn wait_for_link(shared: &SharedEndpoint, up: bool, halt: &AtomicBool) {
-    shared.with_worker(|worker| {
-        while worker.link_up() != up && !halt.load(Ordering::Relaxed) {
-            thread::sleep(CHECK_INTERVAL);
-        }
-    });
 }
 
 /// Serves one client, on a thread of its own. `halt` ends it.

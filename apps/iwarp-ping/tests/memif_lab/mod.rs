@@ -2,7 +2,7 @@
 //! polled loops use two processors.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
@@ -15,8 +15,8 @@ pub struct Lab {
     _lock: File,
 }
 
-/// What a side's configuration has besides its memory and rings: keys of the device besides role and socket, of `[port]`, and
-/// the table `[net]`.
+/// What a side's configuration has besides its memory and rings: the device, further keys of `[port]`, and the table
+/// `[net]`.
 pub struct Side {
     pub device: String,
     pub port: &'static str,
@@ -24,20 +24,19 @@ pub struct Side {
 }
 
 impl Lab {
-    /// Takes the part of each side, by its role.
-    pub fn new(side: impl Fn(&str) -> Side) -> Self {
+    /// Takes the part of each side, by its role and the socket of both.
+    pub fn new(side: impl Fn(&str, &Path) -> Side) -> Self {
         let path = std::env::temp_dir().join("ironwarp-vdev.lock");
         // Another user may own it.
         let lock = File::open(&path).or_else(|_| File::create(&path)).expect("a lock file");
         lock.lock().expect("the lock");
         let lab = Lab { folder: TempDir::new().expect("a writable folder"), _lock: lock };
         for role in ["server", "client"] {
-            let Side { device, port, net } = side(role);
+            let Side { device, port, net } = side(role, &lab.file("m.sock"));
             let text = format!(
                 "[eal]\nhugepages = \"never\"\nmemory_mib = 128\n\
-                 [port]\ndevice.memif = {{ role = \"{role}\", socket = {:?}{device} }}\n{port}\
+                 [port]\ndevice.{device}\n{port}\
                  ring_size = 256\nrx_frames = 2048\ntx_frames = 2048\n[net]\n{net}[core]\nidle = \"yield\"\n",
-                lab.file("m.sock")
             );
             std::fs::write(lab.file(role), text).expect("a writable folder");
         }

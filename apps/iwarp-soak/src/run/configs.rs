@@ -94,8 +94,8 @@ impl Setup {
     /// follow each other, so that only a killed process ends a connection.
     fn text(&self, end: usize, queue_pairs: u32) -> String {
         let (device, mtu) = match self.device {
-            Device::Memif => (self.memif(end, "dpdk"), 9000),
-            Device::MemifNative => (self.memif(end, "native"), 9000),
+            Device::Memif => (self.dpdk_memif(end), 9000),
+            Device::MemifNative => (self.memif(end), 9000),
             Device::Ring => (format!("ring = {{ end = {end} }}"), 9000),
             Device::Tap => (format!("tap = {{ interface = \"{}\" }}", TAPS[end]), 1500),
             Device::Storage => (String::new(), 0),
@@ -120,9 +120,16 @@ impl Setup {
         )
     }
 
-    fn memif(&self, end: usize, driver: &str) -> String {
+    fn memif(&self, end: usize) -> String {
         let (role, socket) = (["server", "client"][end], self.folder.path().join("memif.sock"));
-        format!("memif = {{ role = \"{role}\", driver = \"{driver}\", socket = {socket:?} }}")
+        format!("memif = {{ role = \"{role}\", socket = {socket:?} }}")
+    }
+
+    /// A link with DPDK's driver.
+    fn dpdk_memif(&self, end: usize) -> String {
+        let (role, socket) = (["server", "client"][end], self.folder.path().join("memif.sock"));
+        let args = format!("role={role},socket={},socket-abstract=no,bsize=10240,rsize=8", socket.display());
+        format!("dpdk = {{ name = \"net_memif0\", args = \"{args}\" }}")
     }
 
     /// A configuration of the target: two cores, and a port for each host. A connection ends when three seconds pass
@@ -159,7 +166,7 @@ impl Setup {
     fn port(&self, host: usize, role: &str) -> String {
         let socket = self.folder().join(format!("memif-{host}.sock"));
         format!(
-            "device.memif = {{ role = \"{role}\", driver = \"native\", socket = {socket:?} }}, mtu = 1500, \
+            "device.memif = {{ role = \"{role}\", socket = {socket:?} }}, mtu = 1500, \
              ring_size = 128, rx_frames = 1152, tx_frames = 512"
         )
     }

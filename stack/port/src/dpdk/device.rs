@@ -9,6 +9,7 @@ use core::ptr;
 use std::ffi::{CStr, CString};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use dpdk_sys::{rte_eth_conf, rte_eth_dev_info};
 use ironwarp_types::MacAddr;
@@ -17,8 +18,8 @@ use ironwarp_types::limits::BURST_FRAMES;
 use super::pool::{HEADROOM_BYTES, Pool, PoolShape};
 use super::ring::RingLink;
 use super::vdev::{Buffers, require};
-use super::{DeviceCounts, DpdkError, Eal, Errno, PortSettings};
-use crate::{PortCaps, SHARED_RSS_KEY, Spread, TxOffloads};
+use super::{DeviceCounts, DpdkError, Eal, Errno, PortSettings, Wakes};
+use crate::{LinkState, PortCaps, SHARED_RSS_KEY, Spread, TxOffloads};
 
 /// Link header, and a VLAN tag or the frame check sequence.
 pub(super) const LINK_BYTES: u32 = 14 + 4;
@@ -107,9 +108,16 @@ impl Device {
         self.rx_interrupts.as_ref()
     }
 
-    /// Whether the driver must not be polled before its link is up: memif logs an error for every burst.
-    pub(super) fn waits_for_link(&self) -> bool {
+    /// Whether the driver must not be polled while its link is down, or comes or goes.
+    pub(super) fn follows_link(&self) -> bool {
         self.driver == MEMIF_DRIVER
+    }
+
+    pub(super) fn link(&self) -> LinkState {
+        let mut speed_mbps = 0;
+        // SAFETY: the port is valid while the device lives; the speed is a local variable.
+        let up = unsafe { dpdk_sys::dsys_link(self.port, &mut speed_mbps) == 1 };
+        LinkState { up, speed_mbps: (speed_mbps != 0).then_some(speed_mbps) }
     }
 
     pub(super) fn counts(&self) -> DeviceCounts {
@@ -127,8 +135,15 @@ impl Device {
     }
 }
 
+/// The time that memif's control thread needs after it reported that the link is down.
+const LINK_DOWN_DELAY: Duration = Duration::from_millis(20);
+
 impl Drop for Device {
     fn drop(&mut self) {
+        // The driver must not be closed while its control thread takes the link down.
+        if self.follows_link() && !self.link().up {
+            std::thread::sleep(LINK_DOWN_DELAY);
+        }
         // SAFETY: every queue is gone, so no thread polls; a failure leaves the device to the EAL's clean-up.
         unsafe {
             dpdk_sys::rte_eth_dev_stop(self.port);
@@ -210,8 +225,8 @@ impl Setup<'_> {
         let queues: Vec<QueuePools> = pools.collect::<Result<_, _>>()?;
         let mtu_before = self.mtu();
         let count = queues.len() as u16;
-        let mut rx_interrupts =
-            self.settings.rx_interrupts && self.has_rx_interrupts(self.configure(count, &caps, true));
+        let mut rx_interrupts = self.settings.wakes == Wakes::Interrupts
+            && self.has_rx_interrupts(self.configure(count, &caps, true));
         if !rx_interrupts {
             self.configure(count, &caps, false)?;
         }

@@ -12,9 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
+use super::open_files::OpenFiles;
 use super::vdev::{Buffers, require};
 use super::{DpdkError, Errno, Vdev};
 use super::{device, pool};
+use crate::WakeSource;
 
 /// The source of DPDK's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -221,9 +223,10 @@ impl Eal {
         STATE
             .compare_exchange(NOT_STARTED, OURS, Ordering::AcqRel, Ordering::Acquire)
             .map_err(|_| DpdkError::EalAlreadyStarted)?;
+        let added: Vec<Added> = config.vdevs.iter().map(Added::new).collect();
         init_unpinned(&arguments)?;
         let eal = Eal { shared: Started::new(true) };
-        config.vdevs.iter().for_each(|vdev| eal.shared.remember(vdev));
+        added.into_iter().for_each(|added| eal.shared.remember(added));
         match config.vdevs.iter().find(|vdev| !device::exists(vdev.name())) {
             Some(vdev) => Err(DpdkError::NotMade { vdev: vdev.to_string() }),
             None => Ok(eal),
@@ -261,6 +264,7 @@ impl Eal {
         if device::exists(vdev.name()) {
             return Err(failed(Errno::BUSY));
         }
+        let added = Added::new(vdev);
         // SAFETY: NUL-terminated texts, copied by the callees; the EAL runs while `self` lives. What may be removed is
         // the bus's memory of a device whose port was closed.
         let answer = unsafe {
@@ -268,14 +272,20 @@ impl Eal {
             dpdk_sys::rte_eal_hotplug_add(VDEV_BUS.as_ptr(), name.as_ptr(), arguments.as_ptr())
         };
         Errno::check(answer).map_err(failed)?;
-        self.shared.remember(vdev);
+        self.shared.remember(added);
         Ok(())
     }
 
     /// Returns what a device's arguments determine about its buffers.
     pub(super) fn buffers_of(&self, device: &str) -> Option<Buffers> {
-        let vdevs = self.shared.vdevs.lock().unwrap_or_else(PoisonError::into_inner);
-        vdevs.iter().find(|vdev| vdev.name() == device).map(|vdev| vdev.buffers)
+        self.shared.find(device, |added| Some(added.vdev.buffers))
+    }
+
+    /// Returns the files or sockets that a device has opened for its queues, in their order; `None` unless there is one
+    /// for each.
+    pub(super) fn new_files(&self, device: &str, queues: usize) -> Option<Vec<WakeSource>> {
+        let found = self.shared.find(device, |added| added.before.as_ref()?.find_new(queues))?;
+        Some(found.into_iter().map(WakeSource::Frames).collect())
     }
 
     /// Gives the calling thread an lcore id until it ends, unless it has one. A thread's first burst does this too;
@@ -305,8 +315,23 @@ impl Eal {
 
 struct Started {
     ours: bool,
-    /// The virtual devices created by this crate, for the sizes of their buffers.
-    vdevs: Mutex<Vec<Vdev>>,
+    /// The virtual devices created by this crate.
+    vdevs: Mutex<Vec<Added>>,
+}
+
+/// A virtual device.
+struct Added {
+    vdev: Vdev,
+    /// The process's open files before it was created, if its driver opens some for its queues.
+    before: Option<OpenFiles>,
+}
+
+impl Added {
+    /// Called before the device is created.
+    fn new(vdev: &Vdev) -> Self {
+        vdev.clear_stale_socket();
+        Added { vdev: vdev.clone(), before: OpenFiles::before(vdev.name()) }
+    }
 }
 
 impl Started {
@@ -314,10 +339,15 @@ impl Started {
         Arc::new(Started { ours, vdevs: Mutex::default() })
     }
 
-    fn remember(&self, vdev: &Vdev) {
+    fn remember(&self, added: Added) {
         let mut vdevs = self.vdevs.lock().unwrap_or_else(PoisonError::into_inner);
-        vdevs.retain(|known| known.name() != vdev.name());
-        vdevs.push(vdev.clone());
+        vdevs.retain(|known| known.vdev.name() != added.vdev.name());
+        vdevs.push(added);
+    }
+
+    fn find<T>(&self, device: &str, look: impl FnOnce(&Added) -> Option<T>) -> Option<T> {
+        let vdevs = self.vdevs.lock().unwrap_or_else(PoisonError::into_inner);
+        vdevs.iter().find(|added| added.vdev.name() == device).and_then(look)
     }
 }
 

@@ -13,9 +13,9 @@
 //! then not cleaned up; both end with the process.
 //!
 //! Known fault of 22.11's memif driver: its control thread unmaps the shared rings when the peer goes away, also
-//! while another thread is inside a burst, and the process gets SIGSEGV. So a program ends the connection in its own
-//! protocol, calls [`DpdkPort::quiesce`], and only then lets its peer leave. A memif port whose peer is killed may
-//! crash. Before its first connection a memif port is not polled, only its link is checked.
+//! while another thread is inside a burst, and the process gets SIGSEGV. So a memif port looks at its link before each
+//! burst and does not call the driver while the link is down. A peer that leaves in the middle of a burst may still end
+//! this process; [`crate::memif`] has no such fault.
 //!
 //! Errors: [`DpdkError`], at set-up only; each names device, step or key, and the system's reason. The data path has
 //! none: full rings and empty pools are results, and an unusable frame is counted and dropped.
@@ -29,12 +29,13 @@ mod device;
 mod eal;
 mod error;
 mod frame;
+mod open_files;
 mod pool;
 mod port;
 mod ring;
 mod rx_interrupt;
 mod settings;
-pub mod tap;
+mod tap;
 mod vdev;
 
 pub use eal::{Eal, EalConfig, LogLevel, Memory};
@@ -42,6 +43,5 @@ pub use error::{DpdkError, Errno};
 pub use frame::{MbufFrame, SealedMbuf};
 pub use port::{DpdkPort, PoolLevels};
 pub use ring::{ring_pair, ring_pair_of_queues};
-pub use rx_interrupt::RxInterrupt;
-pub use settings::{DeviceCounts, PortSettings};
-pub use vdev::{Memif, Vdev};
+pub use settings::{DeviceCounts, PortSettings, Wakes};
+pub use vdev::Vdev;

@@ -13,31 +13,24 @@ use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::limits::BURST_FRAMES;
 
 use super::device::{Device, QueuePools};
-use super::{DeviceCounts, DpdkError, Eal, MbufFrame, PortSettings, RxInterrupt, SealedMbuf};
-use crate::{Burst, LinkState, Port, PortCaps};
+use super::rx_interrupt::QueueInterrupt;
+use super::{DeviceCounts, DpdkError, Eal, MbufFrame, PortSettings, SealedMbuf, Wakes};
+use crate::{Burst, LinkState, Port, PortCaps, WakeSource};
 
 /// One queue of one device, with its own receive and transmit pool.
 pub struct DpdkPort {
     port: u16,
     queue: u16,
-    gate: Gate,
+    /// The driver is called only while the link is up.
+    follows_link: bool,
     /// Empty frames, allocated in advance.
     stash: Burst<MbufFrame>,
     pools: QueuePools,
     stats: CoreStats,
     caps: PortCaps,
+    wake_source: Option<WakeSource>,
     // Last: the stash must be back in its pool before the device is closed.
     device: Arc<Device>,
-}
-
-/// Whether the driver may be called.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Gate {
-    Open,
-    /// Not until its link is up for the first time.
-    AwaitsLink,
-    /// Not until it is resumed.
-    Quiesced,
 }
 
 /// The frames in a port's pools at one moment.
@@ -84,7 +77,21 @@ impl DpdkPort {
         let queues = u16::try_from(stats.len()).unwrap_or(u16::MAX);
         let allowed = "one page of counters a queue, at least one";
         super::vdev::require(queues > 0, "queues", stats.len(), allowed)?;
-        Ok(Self::over_all(Device::start(eal, device, settings, queues)?, stats))
+        let mut ports = Self::over_all(Device::start(eal, device, settings, queues)?, stats);
+        // One for each queue, or none.
+        let sources: Option<Vec<WakeSource>> = match settings.wakes {
+            Wakes::Nothing => None,
+            Wakes::Files => eal.new_files(device, ports.len()),
+            Wakes::Interrupts => ports.iter().map(Self::interrupt).collect(),
+        };
+        for (port, source) in ports.iter_mut().zip(sources.into_iter().flatten()) {
+            port.wake_source = Some(source);
+        }
+        Ok(ports)
+    }
+
+    fn interrupt(&self) -> Option<WakeSource> {
+        Some(WakeSource::Interrupt(Box::new(QueueInterrupt::of(&self.device, self.queue)?)))
     }
 
     /// Creates one port for each queue of a device.
@@ -96,31 +103,14 @@ impl DpdkPort {
     }
 
     fn over(device: Arc<Device>, queue: u16, pools: QueuePools, stats: CoreStats) -> Self {
-        let gate = if device.waits_for_link() { Gate::AwaitsLink } else { Gate::Open };
-        let (port, caps) = (device.port(), device.caps().clone());
-        DpdkPort { port, queue, gate, stash: Burst::new(), pools, stats, caps, device }
+        let (port, caps, follows_link) = (device.port(), device.caps().clone(), device.follows_link());
+        let (stash, wake_source) = (Burst::new(), None);
+        DpdkPort { port, queue, follows_link, stash, pools, stats, caps, wake_source, device }
     }
 
     /// Returns whether the device has a link. With memif: whether the peer is connected.
     pub fn link_up(&self) -> bool {
         self.link().up
-    }
-
-    /// Stops calls of the driver: no frame is received or sent. Call it before a memif peer goes away; see the
-    /// module.
-    pub fn quiesce(&mut self) {
-        self.gate = Gate::Quiesced;
-    }
-
-    /// Allows calls of the driver again.
-    pub fn resume(&mut self) {
-        self.gate = if self.device.waits_for_link() { Gate::AwaitsLink } else { Gate::Open };
-    }
-
-    /// Returns the queue's receive interrupt. `None` unless the device was started with
-    /// [`PortSettings::rx_interrupts`] and its driver has them.
-    pub fn rx_interrupt(&self) -> Option<RxInterrupt> {
-        RxInterrupt::of(&self.device, self.queue)
     }
 
     /// Returns the queue's number on its device.
@@ -144,17 +134,10 @@ impl DpdkPort {
         }
     }
 
+    /// Whether the driver may be called.
     #[inline]
-    fn is_open(&mut self) -> bool {
-        self.gate == Gate::Open || self.opens_now()
-    }
-
-    #[cold]
-    fn opens_now(&mut self) -> bool {
-        if self.gate == Gate::AwaitsLink && self.link_up() {
-            self.gate = Gate::Open;
-        }
-        self.gate == Gate::Open
+    fn is_open(&self) -> bool {
+        !self.follows_link || self.link_up()
     }
 
     #[cold]
@@ -208,10 +191,11 @@ impl Port for DpdkPort {
 
     /// Virtual devices report a nominal speed.
     fn link(&self) -> LinkState {
-        let mut speed_mbps = 0;
-        // SAFETY: the port is valid while the device lives; the speed is a local variable.
-        let up = unsafe { dpdk_sys::dsys_link(self.port, &mut speed_mbps) == 1 };
-        LinkState { up, speed_mbps: (speed_mbps != 0).then_some(speed_mbps) }
+        self.device.link()
+    }
+
+    fn take_wake_source(&mut self) -> Option<WakeSource> {
+        self.wake_source.take()
     }
 
     fn caps(&self) -> &PortCaps {

@@ -12,17 +12,18 @@ use std::sync::{Arc, PoisonError};
 
 use super::Errno;
 use super::device::Device;
+use crate::RxInterrupt;
 
-/// The receive interrupt of one queue of a device that was started with [`super::PortSettings::rx_interrupts`]. Keeps the
+/// The receive interrupt of one queue of a device that was started with [`super::Wakes::Interrupts`]. Keeps the
 /// device open.
-pub struct RxInterrupt {
+pub(super) struct QueueInterrupt {
     device: Arc<Device>,
     queue: u16,
     /// Duplicated: the driver keeps its own.
     descriptor: OwnedFd,
 }
 
-impl RxInterrupt {
+impl QueueInterrupt {
     /// Returns the interrupt of a queue, if the device has interrupts and the driver returns a descriptor.
     pub(super) fn of(device: &Arc<Device>, queue: u16) -> Option<Self> {
         device.rx_interrupts()?;
@@ -34,28 +35,7 @@ impl RxInterrupt {
         }
         // SAFETY: the driver keeps the descriptor open while the device runs.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned().ok()?;
-        Some(RxInterrupt { device: device.clone(), queue, descriptor })
-    }
-
-    /// Enables the interrupt. Frames that arrive from now on make the descriptor readable.
-    ///
-    /// # Errors
-    ///
-    /// The driver's error: the interrupt is not enabled.
-    pub fn enable(&self) -> Result<(), Errno> {
-        self.exclusively(|port, queue| {
-            // SAFETY: a started port and one of its queues.
-            Errno::check(unsafe { dpdk_sys::rte_eth_dev_rx_intr_enable(port, queue) }).map(drop)
-        })
-    }
-
-    /// Disables the interrupt. One that was raised before may still make the descriptor readable.
-    pub fn disable(&self) {
-        // A driver that refuses leaves the interrupt enabled: the thread wakes in vain.
-        self.exclusively(|port, queue| {
-            // SAFETY: a started port and one of its queues.
-            unsafe { dpdk_sys::rte_eth_dev_rx_intr_disable(port, queue) };
-        });
+        Some(QueueInterrupt { device: device.clone(), queue, descriptor })
     }
 
     /// Queues of a device share registers, which drivers read and write without a lock.
@@ -66,7 +46,24 @@ impl RxInterrupt {
     }
 }
 
-impl AsFd for RxInterrupt {
+impl RxInterrupt for QueueInterrupt {
+    fn enable(&self) -> bool {
+        self.exclusively(|port, queue| {
+            // SAFETY: a started port and one of its queues.
+            Errno::check(unsafe { dpdk_sys::rte_eth_dev_rx_intr_enable(port, queue) }).is_ok()
+        })
+    }
+
+    fn disable(&self) {
+        // A driver that refuses leaves the interrupt enabled: the thread wakes in vain.
+        self.exclusively(|port, queue| {
+            // SAFETY: a started port and one of its queues.
+            unsafe { dpdk_sys::rte_eth_dev_rx_intr_disable(port, queue) };
+        });
+    }
+}
+
+impl AsFd for QueueInterrupt {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }

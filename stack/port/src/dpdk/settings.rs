@@ -20,9 +20,21 @@ pub struct PortSettings {
     /// Whether multicast frames are received: IPv6 neighbour discovery needs them. A device without such a filter is
     /// set to receive all frames; one that supports neither is assumed to filter nothing.
     pub multicast: bool,
-    /// Whether the device is started with receive interrupts ([`super::RxInterrupt`]). A device whose driver refuses them
-    /// is started without.
-    pub rx_interrupts: bool,
+    /// What may wake a thread that waits for frames of a queue.
+    pub wakes: Wakes,
+}
+
+/// What may wake a thread that waits for frames of a queue ([`crate::Port::take_wake_source`]). A device of which it
+/// cannot be had runs without.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Wakes {
+    /// Nothing: threads poll.
+    #[default]
+    Nothing,
+    /// The files and sockets that a driver for interfaces of the kernel opens.
+    Files,
+    /// The receive interrupts of a card.
+    Interrupts,
 }
 
 impl Default for PortSettings {
@@ -36,7 +48,7 @@ impl Default for PortSettings {
             room_bytes: None,
             promiscuous: false,
             multicast: false,
-            rx_interrupts: false,
+            wakes: Wakes::Nothing,
         }
     }
 }

@@ -26,7 +26,7 @@ const _: () = assert!(size_of::<Request>() == 40);
 /// # Errors
 ///
 /// What `ioctl` reports: `EBADFD` if the descriptor belongs to no interface, `ENOTTY` if it is of another kind.
-pub fn is_attached(queue: impl AsFd) -> io::Result<bool> {
+pub(super) fn is_attached(queue: impl AsFd) -> io::Result<bool> {
     // SAFETY: `TUNGETIFF` writes a `struct ifreq`, as asserted above, and reads nothing.
     let request = unsafe { ioctl(queue, Getter::<TUNGETIFF, Request>::new()) }?;
     Ok(request.flags & DETACHED == 0)

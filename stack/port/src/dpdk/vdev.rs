@@ -1,17 +1,14 @@
 //! Virtual devices in the EAL's syntax.
 //!
 //! Each constructor takes the values that its driver needs, checks them, and names the device by kind and index,
-//! such as `net_memif0`. [`DpdkPort::open`](super::DpdkPort::open) finds it by that name.
+//! such as `net_tap0`. [`DpdkPort::open`](super::DpdkPort::open) finds it by that name.
 
 use core::fmt;
-use std::io;
+use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-
-use ironwarp_types::MacAddr;
+use std::path::Path;
 
 use super::DpdkError;
-use crate::memif::{MemifRole, MemifSecret};
 
 /// A virtual device: its name and its arguments.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,29 +31,8 @@ impl Buffers {
     const UNKNOWN: Buffers = Buffers { frame_bytes_max: u32::MAX, room_bytes_min: 0 };
 }
 
-/// One end of a shared-memory link between two processes of one host.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Memif {
-    /// The role of this end.
-    pub role: MemifRole,
-    /// The socket of both ends.
-    pub socket: PathBuf,
-    /// The number of the interface on that socket, the same at both ends.
-    pub id: u32,
-    /// Bytes of one shared buffer. A longer frame takes several buffers and is slow; 10240 holds a jumbo frame.
-    pub buffer_bytes: u16,
-    /// Descriptors in each shared ring, as a power of two: 10 means 1024.
-    pub ring_log2: u8,
-    /// The link address of this end; by default the driver makes a random one.
-    pub mac: Option<MacAddr>,
-    /// What a client must know before a server maps its memory.
-    pub secret: Option<MemifSecret>,
-}
-
 /// The longest path of a Unix socket address, without its closing NUL.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// The longest secret of memif, without its closing NUL.
-const SECRET_BYTES_MAX: usize = 23;
 /// The longest name of a kernel interface.
 const INTERFACE_BYTES_MAX: usize = 15;
 /// The kernel's overhead for each frame in a packet socket's ring: header, address, alignment.
@@ -65,76 +41,12 @@ const PACKET_PLACE_OVERHEAD_BYTES: u32 = 80;
 const PACKET_HEADER_BYTES: u32 = 32;
 /// The unit in which the kernel allocates such a ring.
 const PAGE_BYTES: u32 = 4096;
-/// The driver's own limit on `rsize`.
-const RING_LOG2_MAX: u8 = 14;
+/// A shared buffer of memif, unless `bsize` says another size.
+const MEMIF_BUFFER_BYTES: u32 = 2048;
 /// The longest device name, without its closing NUL.
 const DEVICE_BYTES_MAX: usize = dpdk_sys::DSYS_ETH_NAME_MAX_LEN as usize - 1;
 
-impl Memif {
-    /// Returns a server with jumbo buffers and 1024 descriptors in each ring.
-    pub fn server(socket: impl Into<PathBuf>) -> Self {
-        Memif {
-            role: MemifRole::Server,
-            socket: socket.into(),
-            id: 0,
-            buffer_bytes: 10_240,
-            ring_log2: 10,
-            mac: None,
-            secret: None,
-        }
-    }
-
-    /// Returns the client of [`Memif::server`].
-    pub fn client(socket: impl Into<PathBuf>) -> Self {
-        Memif { role: MemifRole::Client, ..Memif::server(socket) }
-    }
-
-    /// Removes a stale socket of a dead server, which would stop the next one from starting. Returns whether there
-    /// was one. A socket with a listener stays.
-    ///
-    /// # Errors
-    /// If a stale socket cannot be removed.
-    pub fn clear_stale_socket(socket: &Path) -> io::Result<bool> {
-        match UnixStream::connect(socket) {
-            // A listener, even one of another socket type, gives a different error.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(socket).map(|()| true)
-            }
-            _ => Ok(false),
-        }
-    }
-}
-
 impl Vdev {
-    /// `net_memif<index>`.
-    ///
-    /// # Errors
-    /// [`DpdkError::Setting`] for a socket path or a size that the driver would refuse.
-    pub fn memif(index: u16, memif: &Memif) -> Result<Self, DpdkError> {
-        let socket = memif.socket.to_str().unwrap_or_default();
-        let allowed = "a path of 1 to 107 bytes of UTF-8 without a comma";
-        let fits = (1..=SOCKET_PATH_BYTES_MAX).contains(&socket.len()) && is_one_argument(socket);
-        require(fits, "memif.socket", memif.socket.display(), allowed)?;
-        let ring = (1..=RING_LOG2_MAX).contains(&memif.ring_log2);
-        require(ring, "memif.ring_log2", memif.ring_log2, "1 to 14")?;
-        require(memif.buffer_bytes >= 128, "memif.buffer_bytes", memif.buffer_bytes, "at least 128")?;
-        let role = match memif.role {
-            MemifRole::Server => "server",
-            MemifRole::Client => "client",
-        };
-        let secret = memif.secret.as_ref().map_or("", |secret| &secret.0);
-        let fits = secret.len() <= SECRET_BYTES_MAX && is_one_argument(secret);
-        let allowed = "at most 23 bytes of UTF-8 without a comma or a bracket";
-        require(fits, "memif.secret", "(not shown)", allowed)?;
-        let secret = if secret.is_empty() { String::new() } else { format!(",secret={secret}") };
-        let (id, bytes, log2) = (memif.id, memif.buffer_bytes, memif.ring_log2);
-        let mac = memif.mac.map(|mac| format!(",mac={mac}")).unwrap_or_default();
-        let socket = format!("socket={socket},socket-abstract=no");
-        let arguments = format!("role={role},id={id},{socket},bsize={bytes},rsize={log2}{mac}{secret}");
-        let buffers = Buffers { frame_bytes_max: bytes.into(), ..Buffers::UNKNOWN };
-        Ok(Vdev { buffers, ..Self::named("net_memif", index, arguments) })
-    }
-
     /// Returns `net_ring<index>`: sent frames come back.
     pub fn ring(index: u16) -> Self {
         Self::named("net_ring", index, String::new())
@@ -213,7 +125,7 @@ impl Vdev {
         self
     }
 
-    /// Returns any other device, as on a DPDK command line: `net_vhost0,iface=/run/vhost.sock`.
+    /// Returns any other device, as on a DPDK command line: `net_memif0,role=client,socket=/run/a.sock`.
     ///
     /// # Errors
     /// [`DpdkError::Setting`] if it does not begin with a name of letters, digits and underscores.
@@ -227,7 +139,33 @@ impl Vdev {
             text,
             "a device name of letters, digits and underscores, then `,key=value` pairs",
         )?;
-        Ok(Vdev { name: name.into(), arguments: arguments.into(), buffers: Buffers::UNKNOWN })
+        let mut vdev = Vdev { name: name.into(), arguments: arguments.into(), buffers: Buffers::UNKNOWN };
+        if name.starts_with("net_memif") {
+            let bytes = vdev.argument("bsize=").and_then(|bytes| bytes.parse().ok());
+            vdev.buffers.frame_bytes_max = bytes.unwrap_or(MEMIF_BUFFER_BYTES);
+        }
+        Ok(vdev)
+    }
+
+    /// Removes the socket of a dead server, which would stop the next one from starting. A socket with a listener
+    /// stays, and the driver reports the error.
+    pub(super) fn clear_stale_socket(&self) {
+        let serves = self.argument("role=").is_some_and(|role| role == "server" || role == "master");
+        let socket = match self.name.as_str() {
+            name if name.starts_with("net_memif") && serves => self.argument("socket="),
+            name if name.starts_with("net_vhost") => self.argument("iface="),
+            _ => None,
+        };
+        let Some(socket) = socket else { return };
+        // A listener, even one of another socket type, gives a different error.
+        if UnixStream::connect(socket).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+            let _ = std::fs::remove_file(socket);
+        }
+    }
+
+    /// Returns the value of an argument.
+    fn argument(&self, key: &str) -> Option<&str> {
+        self.arguments.split(',').find_map(|argument| argument.strip_prefix(key))
     }
 
     /// Returns the name of the device.
@@ -278,14 +216,6 @@ mod tests {
 
     #[test]
     fn each_kind_is_spelled_as_its_driver_reads_it() {
-        let secret = Some(MemifSecret("sesame".into()));
-        let mac = Some(MacAddr([2, 0, 0, 0, 0, 9]));
-        let memif = Memif { id: 7, mac, secret, ..Memif::client("/run/x.sock") };
-        assert_eq!(
-            Vdev::memif(3, &memif).unwrap().to_string(),
-            "net_memif3,role=client,id=7,socket=/run/x.sock,socket-abstract=no,bsize=10240,rsize=10,\
-             mac=02:00:00:00:00:09,secret=sesame"
-        );
         assert_eq!(
             Vdev::af_packet(0, "veth1", 9000).unwrap().to_string(),
             "net_af_packet0,iface=veth1,framesz=12288,blocksz=12288,framecnt=512,qpairs=1"
@@ -305,6 +235,14 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_that_exceeds_a_shared_buffer_of_memif_is_known_before_it_is_sent() {
+        let most = |text| Vdev::parse(text).unwrap().buffers.frame_bytes_max;
+        assert_eq!(most("net_memif0,role=client,bsize=10240,rsize=10"), 10_240);
+        assert_eq!(most("net_memif0,role=client"), 2048);
+        assert_eq!(most("net_null0"), u32::MAX);
+    }
+
+    #[test]
     fn sockets_are_told_how_many_queues_there_shall_be() {
         let many = |made: Result<Vdev, DpdkError>| made.unwrap().with_queues(4).to_string();
         assert!(many(Vdev::af_packet(0, "veth1", 1500)).ends_with("framecnt=512,qpairs=4"));
@@ -319,23 +257,6 @@ mod tests {
             Err(DpdkError::Setting { key, .. }) => key,
             other => panic!("{other:?}"),
         };
-        assert_eq!(refused(Vdev::memif(0, &Memif::server("/run/a,role=client"))), "memif.socket");
-        assert_eq!(refused(Vdev::memif(0, &Memif::server("/".repeat(108)))), "memif.socket");
-        assert_eq!(
-            refused(Vdev::memif(0, &Memif { ring_log2: 15, ..Memif::server("/s") })),
-            "memif.ring_log2"
-        );
-        assert_eq!(
-            refused(Vdev::memif(
-                0,
-                &Memif { secret: Some(MemifSecret("a,role=client".into())), ..Memif::server("/s") }
-            )),
-            "memif.secret"
-        );
-        assert_eq!(
-            refused(Vdev::memif(0, &Memif { buffer_bytes: 64, ..Memif::server("/s") })),
-            "memif.buffer_bytes"
-        );
         assert_eq!(refused(Vdev::tap(0, "a,remote=eth0")), "tap.interface");
         assert_eq!(refused(Vdev::tap(0, "")), "tap.interface");
         assert_eq!(refused(Vdev::af_packet(0, "sixteen-byte-nam", 1500)), "af_packet.interface");
@@ -349,11 +270,20 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("ironwarp-memif-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("memif.sock");
-        assert!(!Memif::clear_stale_socket(&path).unwrap(), "there was none");
+        let memif =
+            |role| Vdev::parse(&format!("net_memif0,role={role},socket={},id=0", path.display())).unwrap();
+        memif("server").clear_stale_socket();
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        assert!(!Memif::clear_stale_socket(&path).unwrap() && path.exists(), "somebody listens");
+        memif("server").clear_stale_socket();
+        assert!(path.exists(), "somebody listens");
         drop(listener);
-        assert!(Memif::clear_stale_socket(&path).unwrap() && !path.exists(), "its server is gone");
+        memif("client").clear_stale_socket();
+        assert!(path.exists(), "it is the server's");
+        memif("server").clear_stale_socket();
+        assert!(!path.exists(), "its server is gone");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        Vdev::vhost(0, &path).unwrap().clear_stale_socket();
+        assert!(!path.exists());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -32,7 +32,7 @@ use std::time::SystemTime;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Clock, Nanos};
 
-use crate::{Burst, Frame, LinkState, Port, PortCaps, Sealed};
+use crate::{Burst, Frame, LinkState, Port, PortCaps, Sealed, WakeSource};
 use control::Shared;
 use direction::{Inbound, Outbound};
 use fault_queue::{FaultContext, FaultQueue};
@@ -111,6 +111,10 @@ impl<P: Port, C: Clock + 'static> Port for Instrumented<P, C> {
 
     fn link(&self) -> LinkState {
         self.port.link()
+    }
+
+    fn take_wake_source(&mut self) -> Option<WakeSource> {
+        self.port.take_wake_source()
     }
 }
 

@@ -226,7 +226,7 @@ static void check_ipv6_device(void) {
     snprintf(configuration, sizeof configuration, "%s.toml", name);
     FILE *file = fopen(configuration, "w");
     CHECK(file);
-    fprintf(file, "[port]\ndevice.memif = { role = \"server\", socket = \"%s.sock\", driver = \"native\" }\n", name);
+    fprintf(file, "[port]\ndevice.memif = { role = \"server\", socket = \"%s.sock\" }\n", name);
     fprintf(file, "[net]\naddress = \"fd00::1/64\"\ndad_probes_ipv6 = 0\n[core]\nidle = \"yield\"\n");
     CHECK(fclose(file) == 0);
     pid_t child = fork();

@@ -86,7 +86,7 @@ static void write_configuration(void) {
     snprintf(configuration, sizeof configuration, "%s.toml", folder);
     FILE *file = fopen(configuration, "w");
     CHECK(file);
-    fprintf(file, "[port]\ndevice.memif = { role = \"server\", socket = \"%s.sock\", driver = \"native\" }\n", folder);
+    fprintf(file, "[port]\ndevice.memif = { role = \"server\", socket = \"%s.sock\" }\n", folder);
     fprintf(file, "[net]\naddress = \"%s/24\"\n[core]\nidle = \"yield\"\n", address);
     CHECK(fclose(file) == 0);
 }

@@ -90,10 +90,7 @@ pub enum DeviceConfig {
         /// At most 23 bytes that both ends know: a server maps the memory of no other client.
         #[serde(default)]
         secret: Option<MemifSecret>,
-        /// Whose driver: this library's, which does not trust its peer, or DPDK's.
-        #[serde(default)]
-        driver: MemifDriver,
-        /// A server of this library's driver takes a client's memory although pages of it do not exist, and provides them.
+        /// A server takes a client's memory although pages of it do not exist, and provides them.
         #[serde(default)]
         sparse: bool,
     },
@@ -118,11 +115,14 @@ pub enum DeviceConfig {
         /// The interface.
         interface: String,
     },
-    /// A port that exists in DPDK, by DPDK's name: one of an application that owns DPDK, or one from
-    /// `eal.extra_args`.
+    /// A port of DPDK's, by DPDK's name: one of an application that owns DPDK, one from `eal.extra_args`, or a virtual
+    /// device that is created with `args`.
     Dpdk {
         /// The name, such as `net_memif0`.
         name: String,
+        /// Creates the virtual device, with these arguments of its driver: what follows the name in `--vdev`.
+        #[serde(default)]
+        args: Option<String>,
     },
     /// A virtual machine's network card: its virtio queues, shared through a socket that this side creates.
     Vhost {
@@ -163,21 +163,16 @@ impl DeviceConfig {
 
     /// Returns whether DPDK drives the device.
     pub fn needs_dpdk(&self) -> bool {
-        !matches!(self, DeviceConfig::Memory {} | DeviceConfig::Memif { driver: MemifDriver::Native, .. })
-    }
-
-    /// Returns whether the device is a memif of DPDK's driver. It must not be polled while its peer comes or goes.
-    pub fn is_dpdk_memif(&self) -> bool {
-        matches!(self, DeviceConfig::Memif { driver: MemifDriver::Dpdk, .. })
+        !matches!(self, DeviceConfig::Memory {} | DeviceConfig::Memif { .. })
     }
 
     fn validate(&self, mtu: u16) -> Result<(), ConfigError> {
         match self {
             DeviceConfig::Memory {} => Ok(()),
-            DeviceConfig::Memif { role, socket, buffer_bytes, secret, driver, sparse, .. } => {
-                let may_be_sparse = *role == MemifRole::Server && *driver == MemifDriver::Native;
-                let allowed = "true only with role = \"server\" and driver = \"native\"";
-                require(!sparse || may_be_sparse, "port.device.memif.sparse", sparse, allowed)?;
+            DeviceConfig::Memif { role, socket, buffer_bytes, secret, sparse, .. } => {
+                let is_allowed = !sparse || *role == MemifRole::Server;
+                let allowed = "true only with role = \"server\"";
+                require(is_allowed, "port.device.memif.sparse", sparse, allowed)?;
                 if let Some(MemifSecret(secret)) = secret
                     && (secret.is_empty() || secret.len() > 23 || secret.contains([',', '[', ']', '\0']))
                 {
@@ -206,7 +201,14 @@ impl DeviceConfig {
                 let allowed = "at most 1500 bytes on af_xdp, whose buffers are at most a page";
                 in_range("port.mtu", mtu, 576..=1500, allowed)
             }
-            DeviceConfig::Dpdk { name } => {
+            DeviceConfig::Dpdk { name, args } => {
+                let is_line = |args: &String| args.len() <= 1024 && !args.contains(char::is_control);
+                if !args.as_ref().is_none_or(is_line) {
+                    // They may have a secret.
+                    let (key, value) = ("port.device.dpdk.args", "(not shown)".into());
+                    let allowed = "at most 1024 bytes on one line, as DPDK's --vdev has them after the name";
+                    return Err(ConfigError::Value { key, value, allowed });
+                }
                 let plain = name.bytes().all(|b| b.is_ascii_graphic() && !b"\"'".contains(&b));
                 let fits = (1..=DPDK_NAME_BYTES_MAX).contains(&name.len());
                 let allowed = "a name of 1 to 63 printing characters, as DPDK lists it";
@@ -246,17 +248,6 @@ fn require(
     allowed: &'static str,
 ) -> Result<(), ConfigError> {
     if ok { Ok(()) } else { Err(ConfigError::Value { key, value: format!("\"{value}\""), allowed }) }
-}
-
-/// The drivers of a memif link. Either works with either at the other end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MemifDriver {
-    /// DPDK's net_memif. It trusts the peer.
-    Dpdk,
-    /// This library's own: without DPDK, and it checks everything that the peer writes.
-    #[default]
-    Native,
 }
 
 /// Whether DPDK's memory comes from hugepages.

@@ -150,9 +150,9 @@ fn is_same_device(a: &DeviceConfig, b: &DeviceConfig) -> bool {
             Tap { interface: b } | AfPacket { interface: b } | AfXdp { interface: b },
         ) => a == b,
         (Vhost { socket: a }, Vhost { socket: b }) => a == b,
-        (Dpdk { name: a }, Dpdk { name: b }) => a == b,
+        (Dpdk { name: a, .. }, Dpdk { name: b, .. }) => a == b,
         // DPDK identifies a card by its address.
-        (Pci { address: a } | Dpdk { name: a }, Pci { address: b } | Dpdk { name: b }) => {
+        (Pci { address: a } | Dpdk { name: a, .. }, Pci { address: b } | Dpdk { name: b, .. }) => {
             let whole = |address: &str| address.trim_start_matches("0000:").to_ascii_lowercase();
             whole(a) == whole(b)
         }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-pub use device::{DeviceConfig, EalConfig, Hugepages, MemifDriver, MemifRole, MemifSecret, PortConfig};
+pub use device::{DeviceConfig, EalConfig, Hugepages, MemifRole, MemifSecret, PortConfig};
 pub use fabrics::FabricConfig;
 pub use limits::{
     AtomicExecution, DdpConfig, Extensions, IdlePolicy, LimitsConfig, MpaConfig, RdmapConfig, RtrKind,
@@ -231,10 +231,16 @@ pub(crate) fn in_range<T: PartialOrd + core::fmt::Display>(
     }
 }
 
+/// What to write in place of a choice of memif's driver.
+const NO_DRIVER: &str = "; memif has one driver, so leave the key out. DPDK's memif is device.dpdk = \
+    { name = \"net_memif0\", args = \"role=server,socket=/run/a.sock,socket-abstract=no\" }";
+
 /// Returns the parser's message with its position, on one line.
 fn parse_error_line(error: &toml::de::Error, text: &str) -> String {
     let line = error.span().map_or(1, |span| 1 + text.get(..span.start).unwrap_or("").matches('\n').count());
-    format!("line {line}: {}", error.message().replace('\n', " "))
+    let message = error.message().replace('\n', " ");
+    let instead = if message.starts_with("unknown field `driver`") { NO_DRIVER } else { "" };
+    format!("line {line}: {message}{instead}")
 }
 
 #[cfg(test)]

@@ -29,7 +29,8 @@ use super::{CoreLoop, PollLoop};
 
 use crate::config::{Config, ConfigError, DeviceConfig, PortConfig};
 use crate::shared::StackShared;
-use crate::worker::{DriverPort, PollResult, ResourceUsage};
+use crate::stack::DriverPort;
+use crate::worker::{PollResult, ResourceUsage};
 
 /// The parts of a core loop that the configuration does not contain.
 pub(crate) struct CoreParts<P: Port, C: Clock> {

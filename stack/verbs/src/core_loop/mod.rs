@@ -57,7 +57,8 @@ use data_path::DataPath;
 use housekeeping::NetHousekeeping;
 
 use crate::shared::StackShared;
-use crate::worker::{DriverPort, PollResult, ResourceUsage};
+use crate::stack::DriverPort;
+use crate::worker::{PollResult, ResourceUsage};
 
 /// What a [`Worker`](crate::Worker) drives: a loop over any port and clock. One indirect call an iteration keeps the
 /// port's type out of the public interface.

@@ -16,7 +16,7 @@ mod socket;
 use core::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::config::{Config, DeviceConfig, MemifDriver, MemifRole};
+use crate::config::{Config, DeviceConfig, MemifRole};
 #[cfg(feature = "dpdk")]
 pub(crate) use memory::needed_mib;
 pub use netlink::{Link, Links};
@@ -136,16 +136,14 @@ impl Host {
             DeviceConfig::AfXdp { interface } => {
                 self.check_interface("port.device.af_xdp.interface", interface, config)
             }
-            // This library's client connects when its server comes. Abstract names have no file.
-            DeviceConfig::Memif { role, socket, driver: MemifDriver::Native, .. }
+            // A client connects when its server comes. Abstract names have no file.
+            DeviceConfig::Memif { role, socket, .. }
                 if *role == MemifRole::Client || socket.as_os_str().as_encoded_bytes().starts_with(b"@") =>
             {
                 Vec::new()
             }
-            DeviceConfig::Memif { role, socket, .. } => {
-                self.check_socket("port.device.memif.socket", *role == MemifRole::Server, socket)
-            }
-            DeviceConfig::Vhost { socket } => self.check_socket("port.device.vhost.socket", true, socket),
+            DeviceConfig::Memif { socket, .. } => self.check_socket("port.device.memif.socket", socket),
+            DeviceConfig::Vhost { socket } => self.check_socket("port.device.vhost.socket", socket),
             DeviceConfig::Pci { address } => self.check_nic(address, config),
         };
         findings.extend(self.check_addresses(config));

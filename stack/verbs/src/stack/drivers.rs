@@ -1,11 +1,40 @@
 //! The drivers of ports: which configurations each drives, and how it builds a stack over its ports.
 //!
-//! A new driver is its port in `ironwarp_port`, its settings in `config::DeviceConfig`, and a row in [`DRIVERS`].
+//! A new driver is its port in `ironwarp_port`, its settings in `config::DeviceConfig`, and a row in [`DRIVERS`] and
+//! [`DriverPort`].
+
+#[cfg(feature = "dpdk")]
+use ironwarp_port::dpdk::DpdkPort;
+use ironwarp_port::instrument::{Instrumented, WallClock};
+use ironwarp_port::memif::MemifPort;
+use ironwarp_port::memory::MemoryPort;
 
 use super::parts::StackParts;
 use super::{Given, Stack};
 use crate::error::SetupError;
-use crate::worker::{DriverPort, Worker};
+use crate::worker::{PortVisit, Worker};
+
+/// A port of a stack.
+pub(crate) type StackPort<P> = Instrumented<P, WallClock>;
+
+/// A port, by its driver.
+pub(crate) enum DriverPort<'a> {
+    Memory(&'a mut StackPort<MemoryPort>),
+    Memif(&'a mut StackPort<MemifPort>),
+    #[cfg(feature = "dpdk")]
+    Dpdk(&'a mut StackPort<DpdkPort>),
+}
+
+impl DriverPort<'_> {
+    pub(crate) fn visit<V: PortVisit>(self, visit: V) -> V::Output {
+        match self {
+            DriverPort::Memory(port) => visit.visit(port),
+            DriverPort::Memif(port) => visit.visit(port),
+            #[cfg(feature = "dpdk")]
+            DriverPort::Dpdk(port) => visit.visit(port),
+        }
+    }
+}
 
 /// A stack under construction becomes a stack and its workers.
 type Open = fn(StackParts, Given) -> Result<(Stack, Vec<Worker>), SetupError>;
@@ -36,12 +65,12 @@ pub(super) fn open(parts: StackParts, given: Given) -> Result<(Stack, Vec<Worker
 }
 
 fn open_memory(parts: StackParts, given: Given) -> Result<(Stack, Vec<Worker>), SetupError> {
-    parts.finish(given.memory, Vec::new(), |port| Some(DriverPort::Memory(port)))
+    parts.finish(given.memory, |port| Some(DriverPort::Memory(port)))
 }
 
 fn open_memif(parts: StackParts, _: Given) -> Result<(Stack, Vec<Worker>), SetupError> {
     let ports = parts.open_each(crate::memif::open)?;
-    parts.finish(ports, Vec::new(), |port| Some(DriverPort::Memif(port)))
+    parts.finish(ports, |port| Some(DriverPort::Memif(port)))
 }
 
 #[cfg(feature = "dpdk")]
@@ -49,15 +78,12 @@ fn open_dpdk(parts: StackParts, given: Given) -> Result<(Stack, Vec<Worker>), Se
     use crate::device;
     let eal = given.eal;
     parts.open_each(|config, port, _| device::examine(config, port, eal.is_some()))?;
-    let opened = parts.open_each(|config, port, stats| device::open(config, port, eal.clone(), stats))?;
-    let (ports, rx_descriptors) = opened.into_iter().unzip();
-    parts.finish(ports, rx_descriptors, lend_dpdk)
+    let ports = parts.open_each(|config, port, stats| device::open(config, port, eal.clone(), stats))?;
+    parts.finish(ports, lend_dpdk)
 }
 
 /// Lends a port of DPDK's for raw frames.
 #[cfg(feature = "dpdk")]
-pub(super) fn lend_dpdk(
-    port: &mut crate::worker::StackPort<ironwarp_port::dpdk::DpdkPort>,
-) -> Option<DriverPort<'_>> {
+pub(super) fn lend_dpdk(port: &mut StackPort<DpdkPort>) -> Option<DriverPort<'_>> {
     Some(DriverPort::Dpdk(port))
 }

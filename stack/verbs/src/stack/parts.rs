@@ -14,6 +14,7 @@ use ironwarp_port::instrument::{Instrumented, WallClock};
 use ironwarp_stats::{CoreStats, PageDimensions, StatsPage};
 use ironwarp_types::{Clock, CoreId, Nanos};
 
+use super::drivers::{DriverPort, StackPort};
 use super::fabrics::CorePorts;
 use super::{Stack, StackClock, numa};
 use crate::config::{Config, ConfigError, in_range};
@@ -22,7 +23,7 @@ use crate::core_loop::{CoreLoop, CoreParts, core_mesh, local_mac, remote_atomics
 use crate::error::SetupError;
 use crate::host::offloads;
 use crate::shared::{DeviceFacts, PortState, StackShared};
-use crate::worker::{DriverPort, RxDescriptors, Sleeper, StackPort, Worker};
+use crate::worker::{Sleeper, Worker};
 
 /// A stack without its ports.
 pub(super) struct StackParts {
@@ -67,12 +68,10 @@ impl StackParts {
         (0..config.ports()).map(open_one).collect()
     }
 
-    /// Builds the workers over `ports`, by port and then by core, as are their receive descriptors. Devices beyond the
-    /// end of `rx_descriptors` have none.
+    /// Builds the workers over `ports`, by port and then by core.
     pub(super) fn finish<P: Port + Send>(
         self,
         ports: Vec<Vec<P>>,
-        rx_descriptors: Vec<RxDescriptors>,
         lend: fn(&mut StackPort<P>) -> Option<DriverPort<'_>>,
     ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
@@ -83,9 +82,8 @@ impl StackParts {
             capture: WallClock,
             link_poll_interval: LINK_POLL_INTERVAL,
         };
-        let rx_descriptors = by_core(rx_descriptors, ports.len(), self.shared.config.core.count);
         let fabrics = self.instrument(ports, &clocks)?;
-        self.assemble(fabrics, lend, &clocks, secret()?, rx_descriptors)
+        self.assemble(fabrics, lend, &clocks, secret()?)
     }
 
     /// Puts the fault injector and the capture before each port, and assigns the ports to the cores.
@@ -124,7 +122,6 @@ impl StackParts {
         lend: fn(&mut P) -> Option<DriverPort<'_>>,
         clocks: &StackClocks<C, W>,
         secret: [u64; 2],
-        rx_descriptors: Vec<RxDescriptors>,
     ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
         CoreLoop<P, C>: Send,
@@ -135,9 +132,8 @@ impl StackParts {
         self.shared.set_devices(DeviceFacts { ports, steering, hasher: FlowHasher::new(secret) });
         let other_cores = core_mesh(steering, steered_frames(config));
         let mut workers = Vec::new();
-        let mut rx_descriptors = rx_descriptors.into_iter();
         let remote_atomics = remote_atomics_mesh(config.core.count, config.limits.queue_pairs);
-        for (((core, (ports, controls)), other_cores), remote_atomics) in
+        for (((core, (mut ports, controls)), other_cores), remote_atomics) in
             (0..).zip(fabrics.into_cores()).zip(other_cores).zip(remote_atomics)
         {
             let stats = self.stats.core(core);
@@ -145,6 +141,7 @@ impl StackParts {
                 (0..port_number(config.ports())).map(|port| self.stats.port(port, core)).collect();
             let mem = self.shared.mem.core(CoreId(core)).map_err(SetupError::Core)?;
             let (clock, link_poll_interval) = (clocks.core.clone(), clocks.link_poll_interval);
+            let wake_sources: Vec<_> = ports.iter_mut().map(Port::take_wake_source).collect();
             let parts = CoreParts {
                 core,
                 clock,
@@ -161,8 +158,7 @@ impl StackParts {
             };
             let looped = CoreLoop::new(self.shared.clone(), parts)?;
             let signal = self.shared.cores.get(usize::from(core)).and_then(|core| core.wake.clone());
-            let devices = rx_descriptors.next().unwrap_or_default();
-            let sleeper = signal.map(|signal| Sleeper::new(signal, devices, (core, &config.core)));
+            let sleeper = signal.map(|signal| Sleeper::new(signal, wake_sources, (core, &config.core)));
             let sleeper = sleeper.transpose().map_err(system("the descriptors of a worker that sleeps"))?;
             workers.push(Worker::new(Box::new(looped), controls, (core, &config.core), sleeper));
         }
@@ -189,17 +185,6 @@ fn port_states<P: Port>(config: &Config, ports: &[P]) -> Result<Box<[PortState]>
         }))
     };
     ports.iter().enumerate().map(state).collect()
-}
-
-/// Returns for each core the receive descriptors of its queues, by port, from those of each port.
-fn by_core(by_port: Vec<RxDescriptors>, ports: usize, cores: u16) -> Vec<RxDescriptors> {
-    let mut by_port: Vec<_> = by_port.into_iter().map(Vec::into_iter).collect();
-    let mut of_core = || {
-        let mut found: RxDescriptors = by_port.iter_mut().map(|queues| queues.next().flatten()).collect();
-        found.resize_with(ports, || None);
-        found
-    };
-    (0..cores).map(|_| of_core()).collect()
 }
 
 /// Names the operation of a system error.

@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use ironwarp_port::{RxInterrupt, WakeSource};
 use ironwarp_types::Nanos;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::time::{
@@ -22,27 +23,6 @@ use rustix::time::{
 
 use crate::config::CoreConfig;
 use crate::wake::WakeSignal;
-
-/// The receive interrupt of a device's queue. The thread that polls the queue calls it.
-pub(crate) trait RxInterrupt: AsFd + Send {
-    /// Enables the interrupt: each makes the descriptor readable. Frames that arrived before raise none. Returns whether it
-    /// is enabled.
-    fn enable(&self) -> bool;
-    /// Disables the interrupt. One that was raised before may follow.
-    fn disable(&self);
-}
-
-/// What wakes a core when a device has received frames. Only devices of DPDK's have such descriptors.
-#[cfg_attr(not(feature = "dpdk"), allow(dead_code))]
-pub(crate) enum RxDescriptor {
-    /// A socket or file of the driver's: readable while there are frames.
-    Frames(OwnedFd),
-    /// The interrupt of a card.
-    Interrupt(Box<dyn RxInterrupt>),
-}
-
-/// The receive descriptors of a core's devices, by port. `None`: the device has none.
-pub(crate) type RxDescriptors = Vec<Option<RxDescriptor>>;
 
 /// A receive interrupt of this core.
 struct CoreInterrupt {
@@ -79,10 +59,10 @@ pub(crate) struct Sleeper {
 }
 
 impl Sleeper {
-    /// Fails if the system refuses a descriptor.
+    /// Takes what wakes the core for each port. Fails if the system refuses a descriptor.
     pub(crate) fn new(
         signal: Arc<WakeSignal>,
-        devices: RxDescriptors,
+        devices: impl IntoIterator<Item = Option<WakeSource>>,
         (core, config): (u16, &CoreConfig),
     ) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -91,16 +71,15 @@ impl Sleeper {
         let edge = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, signal.as_fd(), EventData::new_u64(OTHER), edge)?;
         epoll::add(&epoll, &timer, EventData::new_u64(OTHER), edge)?;
-        let has_silent_device = devices.iter().any(Option::is_none);
-        let (mut frames, mut interrupts) = (Vec::new(), Vec::new());
+        let (mut has_silent_device, mut frames, mut interrupts) = (false, Vec::new(), Vec::new());
         for (port, device) in devices.into_iter().enumerate() {
             match device {
-                None => {}
-                Some(RxDescriptor::Frames(device)) => {
+                None => has_silent_device = true,
+                Some(WakeSource::Frames(device)) => {
                     epoll::add(&epoll, &device, EventData::new_u64(OTHER), EventFlags::IN)?;
                     frames.push(device);
                 }
-                Some(RxDescriptor::Interrupt(source)) => {
+                Some(WakeSource::Interrupt(source)) => {
                     let number = interrupts.len() as u64 + 1;
                     epoll::add(&epoll, source.as_fd(), EventData::new_u64(number), edge)?;
                     interrupts.push(CoreInterrupt { port, source, is_enabled: false, is_proven: false });

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ironwarp::{
     CompletionQueue, ConnectFailure, ConnectionRequest, Context, Event, QueuePair, SharedReceiveQueue,
-    VerbsError, Worker,
+    VerbsError,
 };
 
 use super::super::control_channel::{ControlChannel, PEER_TIMEOUT, check_greeting, greeting, is_greeting};
@@ -22,16 +22,10 @@ use crate::error::{Context as _, Result};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Limit for an orderly disconnect.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Polls between two checks of the link.
-const POLLS_PER_LINK_CHECK: u32 = 1 << 10;
 
 impl Endpoint {
     /// Polls the control connection and detects its loss.
     pub(super) fn poll_control(&mut self) {
-        let checks_link = self.watch_link && self.poll_count.is_multiple_of(POLLS_PER_LINK_CHECK);
-        if checks_link && !self.with_worker(Worker::link_up).unwrap_or(false) {
-            return self.on_control_lost("its link went down".to_owned());
-        }
         if let (Some(control), None) = (&mut self.control, &self.control_loss)
             && let Err(why) = control.poll(&mut self.ctx)
         {
@@ -106,11 +100,6 @@ impl Endpoint {
             })
         });
         connected.context(peer)
-    }
-
-    /// Treats the loss of the link as the loss of the client.
-    pub fn watch_link(&mut self) {
-        self.watch_link = true;
     }
 
     /// Accepts a client. The connection ends when `halt` is set, or when the client was silent for `timeout`.

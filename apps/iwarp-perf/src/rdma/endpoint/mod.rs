@@ -41,8 +41,6 @@ pub struct Endpoint {
     control: Option<ControlChannel>,
     control_loss: Option<String>,
     poll_count: u32,
-    /// The device must not be polled without a link.
-    watch_link: bool,
     /// Counters live as long as their stack.
     stack: Arc<Stack>,
     cores: u16,
@@ -119,7 +117,6 @@ impl Endpoint {
             control: None,
             control_loss: None,
             poll_count: 0,
-            watch_link: false,
             stack,
             cores,
             stack_cores: cores,
@@ -180,7 +177,7 @@ impl Endpoint {
         names.map(|name| counters.iter().find(|(one, _)| *one == name).map_or(0, |(_, count)| *count))
     }
 
-    /// Waits for a link. A memif must not be polled without one.
+    /// Waits for a link.
     pub fn wait_for_link(&mut self) -> Result<()> {
         let start = Instant::now();
         self.with_worker(|worker| {

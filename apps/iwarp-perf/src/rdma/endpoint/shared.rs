@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ironwarp::{Stack, Worker};
+use ironwarp::Stack;
 
 use super::driver::{Driver, SharedWorker};
 use super::{Arrivals, Endpoint};
@@ -17,17 +17,16 @@ pub struct SharedEndpoint {
     stack: Arc<Stack>,
     worker: Arc<SharedWorker>,
     pub arrivals: Arc<Arrivals>,
-    watch_link: bool,
 }
 
 impl SharedEndpoint {
     /// Takes a listening endpoint that polls its only worker itself. At most `clients_max` clients are admitted at a time.
     pub fn new(endpoint: Endpoint, clients_max: usize) -> Result<Self> {
-        let Endpoint { ctx, driver: Driver::Inline(worker), stack, watch_link, .. } = endpoint else {
+        let Endpoint { ctx, driver: Driver::Inline(worker), stack, .. } = endpoint else {
             return Err(Error::NoDevice);
         };
         let arrivals = Arc::new(Arrivals::new(ctx, clients_max));
-        Ok(SharedEndpoint { stack, worker: Arc::new(SharedWorker::new(worker)), arrivals, watch_link })
+        Ok(SharedEndpoint { stack, worker: Arc::new(SharedWorker::new(worker)), arrivals })
     }
 
     /// Creates the endpoint of an admitted client. Fails if the stack has no context left.
@@ -35,16 +34,11 @@ impl SharedEndpoint {
         let driver = Driver::Shared(self.worker.clone());
         let endpoint = Endpoint::with_driver(self.stack.clone(), driver, self.stack.alloc_pd(), 1)?;
         let arrivals = Some((self.arrivals.clone(), client));
-        Ok(Endpoint { arrivals, watch_link: self.watch_link, ..endpoint })
+        Ok(Endpoint { arrivals, ..endpoint })
     }
 
     /// Polls once. The endpoints of clients do so themselves.
     pub fn poll(&self) {
         self.worker.poll(false);
-    }
-
-    /// Lends the worker while no thread polls it.
-    pub fn with_worker<T>(&self, work: impl FnOnce(&mut Worker) -> T) -> T {
-        work(&mut self.worker.lock())
     }
 }

@@ -68,7 +68,7 @@ impl PollLoop for Core {
         ResourceUsage::default()
     }
 
-    fn driver_port(&mut self) -> Option<crate::worker::DriverPort<'_>> {
+    fn driver_port(&mut self) -> Option<crate::stack::DriverPort<'_>> {
         None
     }
 }
@@ -86,7 +86,7 @@ impl Bench {
         let steps = Steps::default();
         let card = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
         let descriptor = card.try_clone().expect("a descriptor");
-        let device = RxDescriptor::Interrupt(Box::new(Card { steps: steps.clone(), refuses, descriptor }));
+        let device = WakeSource::Interrupt(Box::new(Card { steps: steps.clone(), refuses, descriptor }));
         let config = CoreConfig {
             idle: crate::config::IdlePolicy::Sleep,
             sleep_after_us: 0,

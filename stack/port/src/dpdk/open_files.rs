@@ -1,24 +1,22 @@
 //! The descriptors that the kernel makes readable when a device has received frames: of tap interfaces, raw sockets and XDP
 //! sockets.
 //!
-//! DPDK 22.11 offers a descriptor of a receive queue for cards ([`super::rx_interrupts`]) and vhost only. Its drivers for kernel interfaces open
-//! sockets and files and keep them to themselves, so they are found among the process's own descriptors: those that
-//! were opened together with the device and are of its kind. Each is duplicated; the driver keeps its own. What cannot be
-//! found is no error: the device is polled by a timer.
+//! DPDK 22.11 offers a descriptor of a receive queue for cards ([`super::rx_interrupt`]) and vhost only. Its drivers for
+//! kernel interfaces open sockets and files and keep them to themselves, so they are found among the process's own
+//! descriptors: those that were opened together with the device and are of its kind. Each is duplicated; the driver
+//! keeps its own. What cannot be found is no error: the device is polled by a timer.
 
 use std::collections::BTreeSet;
 use std::fs::DirEntry;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use ironwarp_port::dpdk::tap;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::AddressFamily;
 use rustix::net::sockopt::socket_domain;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
-use crate::config::{Config, DeviceConfig, IdlePolicy};
-use crate::worker::{RxDescriptor, RxDescriptors};
+use super::tap;
 
 /// This process's descriptors.
 const DESCRIPTORS: &str = "/proc/self/fd";
@@ -33,7 +31,7 @@ enum Kind {
 }
 
 /// The descriptors before a device is opened.
-pub(super) struct Before {
+pub(super) struct OpenFiles {
     kind: Kind,
     open: Descriptors,
 }
@@ -41,35 +39,34 @@ pub(super) struct Before {
 /// Descriptors and what they are, as the kernel names it. The number alone may have been given again.
 type Descriptors = BTreeSet<(i32, PathBuf)>;
 
-impl Before {
-    /// Returns the descriptors that are open now, if the device has some of its own and cores may sleep.
-    pub(super) fn of(config: &Config) -> Option<Self> {
-        let kind = match &config.port.device {
-            DeviceConfig::Tap { .. } => Kind::Tap,
-            DeviceConfig::AfPacket { .. } => Kind::Socket(AddressFamily::PACKET),
-            DeviceConfig::AfXdp { .. } => Kind::Socket(AddressFamily::XDP),
-            _ => return None,
-        };
-        (config.core.idle == IdlePolicy::Sleep).then(|| Before { kind, open: open_descriptors() })
+impl OpenFiles {
+    /// Returns the descriptors that are open now, if the driver of a device will open some for its queues.
+    pub(super) fn before(device: &str) -> Option<Self> {
+        let kinds = [
+            ("net_tap", Kind::Tap),
+            ("net_af_packet", Kind::Socket(AddressFamily::PACKET)),
+            ("net_af_xdp", Kind::Socket(AddressFamily::XDP)),
+        ];
+        let (_, kind) = kinds.into_iter().find(|(driver, _)| device.starts_with(driver))?;
+        Some(OpenFiles { kind, open: open_descriptors() })
     }
 
     /// Returns a descriptor for each of the device's queues, in their order. All of them, or none.
-    pub(super) fn find_new(&self, queues: usize) -> RxDescriptors {
+    pub(super) fn find_new(&self, queues: usize) -> Option<Vec<OwnedFd>> {
         let now = open_descriptors();
         // Collected before any is duplicated: a duplicate has the number of a descriptor that was listed and is closed.
         let new: Vec<i32> =
             now.difference(&self.open).filter_map(|file| self.number_if_of_kind(file)).collect();
-        let Ok(process) = pidfd_open(getpid(), PidfdFlags::empty()) else { return Vec::new() };
+        let process = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
         let duplicates =
             new.iter().filter_map(|number| pidfd_getfd(&process, *number, PidfdGetfdFlags::empty()).ok());
-        let usable = duplicates.filter(|found| self.is_of_queue(found) && is_usable(found));
-        let found: RxDescriptors = usable.map(|found| Some(RxDescriptor::Frames(found))).collect();
-        match self.kind {
+        let mut found: Vec<OwnedFd> =
+            duplicates.filter(|found| self.is_of_queue(found) && is_usable(found)).collect();
+        if self.kind == Kind::Tap {
             // The driver duplicates the file of a queue for sending, and a tap device has one queue.
-            Kind::Tap if queues == 1 => found.into_iter().take(1).collect(),
-            Kind::Socket(_) if found.len() == queues => found,
-            _ => Vec::new(),
+            found.truncate(1);
         }
+        (found.len() == queues).then_some(found)
     }
 
     fn number_if_of_kind(&self, (number, target): &(i32, PathBuf)) -> Option<i32> {
@@ -110,8 +107,8 @@ fn open_descriptors() -> Descriptors {
 mod tests {
     use super::*;
 
-    fn before(kind: Kind) -> Before {
-        Before { kind, open: open_descriptors() }
+    fn before(kind: Kind) -> OpenFiles {
+        OpenFiles { kind, open: open_descriptors() }
     }
 
     /// UDP sockets stand for those of a device: no privilege is needed to open one.
@@ -121,19 +118,14 @@ mod tests {
         let (inet, packet) =
             (before(Kind::Socket(AddressFamily::INET)), before(Kind::Socket(AddressFamily::PACKET)));
         let new = [0, 1].map(|_| std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket"));
-        let found = inet.find_new(2);
-        assert_eq!(found.len(), 2, "not the one that was open before");
+        let found = inet.find_new(2).expect("not the one that was open before");
         let ports = |all: &[std::net::UdpSocket]| {
             all.iter().map(|one| one.local_addr().expect("bound").port()).collect::<Vec<_>>()
         };
-        let socket = |found| match found {
-            RxDescriptor::Frames(found) => std::net::UdpSocket::from(found),
-            RxDescriptor::Interrupt(_) => panic!("a socket has no interrupt"),
-        };
-        let found = found.into_iter().flatten().map(socket).collect::<Vec<_>>();
+        let found: Vec<_> = found.into_iter().map(std::net::UdpSocket::from).collect();
         assert_eq!(ports(&found), ports(&new));
-        assert!(inet.find_new(1).is_empty(), "another number than the device has queues");
-        assert!(packet.find_new(2).is_empty());
+        assert!(inet.find_new(1).is_none(), "another number than the device has queues");
+        assert!(packet.find_new(2).is_none());
         drop(old);
     }
 
