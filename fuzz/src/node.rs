@@ -60,7 +60,7 @@ pub fn config(address: &str) -> Config {
     config.limits.contexts = 2;
     config.limits.shared_receive_queues = 2;
     config.limits.protection_errors = 0;
-    config.tcp.time_wait_ms = 1000;
+    config.tcp.time_wait = Nanos::from_secs(1);
     config
 }
 

@@ -6,6 +6,8 @@ use ironwarp_types::Nanos;
 use ironwarp_types::limits::FPDU_BYTES_MAX;
 use thiserror::Error;
 
+use crate::{KeepAlive, TcpTimeouts};
+
 /// The largest window that the largest window scale can announce (RFC 7323 s2.3): 2^14 times 65535 bytes.
 pub const RCV_WINDOW_BYTES_MAX: u32 = 65_535 << 14;
 
@@ -38,47 +40,75 @@ impl Congestion {
 }
 
 /// Settings of one core's engine. All have defaults.
+///
+/// With the feature `serde`, what an administrator may set has the names of the keys in a configuration, with their
+/// units; sizes of pools and tables have none, since a stack derives them from others.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize),
+    serde(deny_unknown_fields, default = "TcpConfig::configured")
+)]
 pub struct TcpConfig {
     /// Maximum number of connections, including those in handshake and those not yet released.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub connections_max: u32,
     /// Maximum number of listeners.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub listeners_max: u32,
     /// Maximum number of connections in SYN-RECEIVED. Bounds the memory that a SYN flood can take.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub half_open_max: u32,
     /// While `half_open_max` handshakes are open, sends SYN cookies (RFC 4987 s3.6) instead of dropping SYNs.
     pub syn_cookies: bool,
     /// The receive window, in bytes.
     pub rcv_window_bytes: u32,
     /// Maximum number of out-of-order frames that one connection holds.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub ooo_frames_max: u16,
     /// Received frames reserved for every connection. The receive pool must hold the sum of all reserves.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub rx_frames_reserve: u16,
     /// Received frames that all connections share beyond their reserves.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub rx_frames_shared: u32,
     /// Received frames that one connection at a time may hold when all other frames are taken. They suffice for an FPDU
     /// of 64 KiB, so one connection can always make progress.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub rx_frames_emergency_reserve: u16,
     /// Maximum unacknowledged payload that one connection retains, in bytes.
+    #[cfg_attr(feature = "serde", serde(rename = "retransmit_queue_bytes"))]
     pub retransmit_queue_bytes_max: u32,
     /// Maximum number of unacknowledged units that one connection retains.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub retained_units_max: u16,
     /// Retained units reserved for every connection. The transmit pool must hold the sum of all reserves.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub retained_units_reserve: u16,
     /// Retained units that all connections share beyond their reserves.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub retained_units_shared: u32,
     /// Transmit frames reserved for the last units of sources ([`UnitSource::is_last`](crate::UnitSource::is_last)).
     /// They are used when the pool is empty.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub terminate_reserve_frames: u16,
     /// The minimum retransmission timeout. RFC 6298 s2.4 recommends 1 s; the round trip in a data centre is 10^5 times
     /// shorter.
+    #[cfg_attr(feature = "serde", serde(rename = "rto_min_us", deserialize_with = "unit::micros"))]
     pub rto_min: Nanos,
     /// The retransmission timeout before the first round-trip sample. RFC 6298 s2.1 recommends 1 s.
+    #[cfg_attr(feature = "serde", serde(rename = "rto_initial_us", deserialize_with = "unit::micros"))]
     pub rto_initial: Nanos,
     /// The least retransmission timeout of the first data after a SYN or SYN-ACK was lost, until there is a round-trip sample.
     /// RFC 6298 s5.7 requires 3 s. [`Nanos::ZERO`]: the timeout is that of the SYN, which has doubled with each loss.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "rto_after_syn_loss_us", deserialize_with = "unit::micros")
+    )]
     pub rto_after_syn_loss: Nanos,
-    /// The maximum retransmission timeout. RFC 6298 s2.5 requires at least 60 s.
+    /// The maximum retransmission timeout, up to which it doubles while nothing is acknowledged. It bounds the pause of a
+    /// connection after an outage. RFC 6298 s2.5 requires at least 60 s; a lower one suits a private network.
+    #[cfg_attr(feature = "serde", serde(rename = "rto_max_us", deserialize_with = "unit::micros"))]
     pub rto_max: Nanos,
     /// Retransmissions of a SYN or SYN-ACK before the attempt is aborted.
     pub syn_retries: u8,
@@ -86,27 +116,40 @@ pub struct TcpConfig {
     /// is about to listen is found by the next SYN.
     pub refused_retries: u8,
     /// How long payload may stay unacknowledged before the connection is aborted.
+    #[cfg_attr(feature = "serde", serde(rename = "user_timeout_ms", deserialize_with = "unit::millis"))]
     pub user_timeout: Nanos,
     /// How long the peer may answer the probes of its closed window without accepting a byte before the connection is
-    /// aborted. [`Nanos::MAX`] disables the limit. RFC 9293 s3.8.6.1 (MUST-37) sets none, and RFC 6429 s3 leaves it to
-    /// the application.
+    /// aborted. [`Nanos::MAX`], 0 in a configuration, disables the limit. RFC 9293 s3.8.6.1 (MUST-37) sets none, and RFC
+    /// 6429 s3 leaves it to the application.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "zero_window_timeout_ms", deserialize_with = "unit::millis_or_never")
+    )]
     pub zero_window_timeout: Nanos,
+    /// Keep-alive probes of established connections; `None`: none. The engine sends none of its own accord: its user sets
+    /// [`TcpConfig::timeouts`] or others ([`Tcp::set_timeouts`](crate::Tcp::set_timeouts)).
+    pub keep_alive: Option<KeepAlive>,
     /// How long a closed connection waits in FIN-WAIT-2 for the peer's FIN. A longer user timeout extends it.
     /// [`Nanos::MAX`] disables the limit.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub fin_wait_2: Nanos,
     /// The duration of TIME-WAIT.
+    #[cfg_attr(feature = "serde", serde(rename = "time_wait_ms", deserialize_with = "unit::millis"))]
     pub time_wait: Nanos,
     /// Maximum number of connections in TIME-WAIT. A new one replaces the oldest.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub time_wait_max: u32,
     /// The initial window, in segments (RFC 6928 s2).
     pub initial_window_segments: u8,
     /// Maximum number per millisecond of resets for segments without a connection, and of challenge ACKs (RFC 5961 s7).
     /// The effective limit varies from millisecond to millisecond between half of this value and all of it.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub replies_per_ms: u16,
     /// The congestion control algorithm.
     pub congestion: Congestion,
     /// The longest delay of a peer's acknowledgement of a single segment. A tail loss probe waits this much longer (RFC
     /// 8985 s7.2, TLP.max_ack_delay). An unnecessary probe costs one segment. A value above `rto_min` has no effect.
+    #[cfg_attr(feature = "serde", serde(rename = "ack_delay_max_us", deserialize_with = "unit::micros"))]
     pub ack_delay_max: Nanos,
     /// After an idle time longer than the retransmission timeout, a connection restarts from the initial window (RFC
     /// 5681 s4.1).
@@ -151,6 +194,7 @@ impl Default for TcpConfig {
             refused_retries: 0,
             user_timeout: Nanos::from_secs(30),
             zero_window_timeout: Nanos::from_secs(300),
+            keep_alive: None,
             fin_wait_2: Nanos::from_secs(60),
             time_wait: Nanos::from_secs(60),
             time_wait_max: 16_384,
@@ -186,6 +230,19 @@ pub enum TcpConfigError {
 }
 
 impl TcpConfig {
+    /// Returns what a configuration starts from: the defaults, and a window that as many retained bytes match.
+    #[cfg(feature = "serde")]
+    pub fn configured() -> Self {
+        let bytes = 1 << 20;
+        TcpConfig { rcv_window_bytes: bytes, retransmit_queue_bytes_max: bytes, ..TcpConfig::default() }
+    }
+
+    /// Returns the timeouts of connections whose user sets none.
+    pub fn timeouts(&self) -> TcpTimeouts {
+        let TcpConfig { user_timeout, zero_window_timeout, keep_alive, .. } = *self;
+        TcpTimeouts { user_timeout, zero_window_timeout, keep_alive }
+    }
+
     /// Checks that the settings are consistent. The engine does not panic with any settings.
     pub fn validate(&self) -> Result<(), TcpConfigError> {
         if self.connections_max == 0 || self.connections_max > 1 << 28 {
@@ -218,6 +275,25 @@ impl TcpConfig {
             ("zero_window_timeout", self.zero_window_timeout.0),
         ];
         settings.into_iter().find(|&(_, value)| value == 0).map(|(name, _)| name)
+    }
+}
+
+/// Conversions of a configuration's numbers. Longer times than the type holds are its longest.
+#[cfg(feature = "serde")]
+mod unit {
+    use ironwarp_types::Nanos;
+    use serde::{Deserialize, Deserializer};
+
+    pub(super) fn micros<'de, D: Deserializer<'de>>(number: D) -> Result<Nanos, D::Error> {
+        u64::deserialize(number).map(|us| Nanos(us.saturating_mul(1_000)))
+    }
+
+    pub(super) fn millis<'de, D: Deserializer<'de>>(number: D) -> Result<Nanos, D::Error> {
+        u64::deserialize(number).map(|ms| Nanos(ms.saturating_mul(1_000_000)))
+    }
+
+    pub(super) fn millis_or_never<'de, D: Deserializer<'de>>(number: D) -> Result<Nanos, D::Error> {
+        millis(number).map(|time| if time == Nanos::ZERO { Nanos::MAX } else { time })
     }
 }
 

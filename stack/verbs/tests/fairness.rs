@@ -5,7 +5,7 @@ use crate::common;
 
 use common::{Pair, pattern};
 use ironwarp::instrument::{FaultRates, Faults};
-use ironwarp::{CompletionStatus, DisconnectReason, Event, RecvWr, RemoteMemory, SendWr};
+use ironwarp::{CompletionStatus, DisconnectReason, Event, Nanos, RecvWr, RemoteMemory, SendWr};
 
 /// A quantum is 32 KiB; a unit of these links holds 1460 bytes.
 const TURN_UNITS: u64 = 32 * 1024 / 1460 + 1;
@@ -92,7 +92,7 @@ fn a_read_whose_peer_stops_responding_times_out() {
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
         let mut config = common::config(address);
         if address.starts_with("10.0.0.2") {
-            config.tcp.user_timeout_ms = 60_000;
+            config.tcp.user_timeout = Nanos::from_secs(60);
         }
         config
     });

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use common::{Pair, config};
 use ironwarp::{
-    Completion, CompletionStatus, Config, CqPoller, IdlePolicy, PostError, QpAttr, QpNum, RecvWr, SendPoster,
-    SendWr,
+    Completion, CompletionStatus, Config, CqPoller, IdlePolicy, Nanos, PostError, QpAttr, QpNum, RecvWr,
+    SendPoster, SendWr,
 };
 
 /// Messages of each queue pair.
@@ -26,7 +26,7 @@ fn yielding(address: &str) -> Config {
 fn with_idle(address: &str, idle: IdlePolicy) -> Config {
     let mut config = config(address);
     config.core.idle = idle;
-    config.tcp.user_timeout_ms = 60_000;
+    config.tcp.user_timeout = Nanos::from_secs(60);
     config
 }
 

@@ -112,7 +112,7 @@ fn a_local_error_before_the_first_fpdu_reports_no_terminate() {
 /// timeout.
 #[test]
 fn sends_that_wait_for_a_silent_initiator_time_out() {
-    let mut scene = Scene::new(|config| config.tcp.user_timeout_ms = 20);
+    let mut scene = Scene::new(|config| config.tcp.user_timeout = Nanos::from_millis(20));
     let (qp, ..) = scene.answers(&request(0x40, 1, b""), 20);
     scene.node.ctx.post_send(qp, &SendWr::send_inline(2, b"hello")).unwrap();
     resets(&mut scene);
@@ -225,7 +225,7 @@ fn a_draining_read_ends_at_the_peers_fin() {
 #[test]
 fn a_drain_that_progresses_may_exceed_the_user_timeout() {
     const PIECES: u64 = 40;
-    let mut scene = Scene::new(|config| config.tcp.user_timeout_ms = 40);
+    let mut scene = Scene::new(|config| config.tcp.user_timeout = Nanos::from_millis(40));
     let (qp, ..) = scene.answers(&request(0x40, 1, b""), 20);
     scene.peer.say(&fpdu(&EMPTY_WRITE));
     let sink = scene.node.memory(&[0; PIECES as usize]);
@@ -254,7 +254,7 @@ fn a_peer_that_sends_after_our_fin_has_the_user_timeout() {
     const PATIENCE: Duration = Duration::from_millis(200);
     let mut scene = Scene::new(|config| {
         config.mpa.terminate_timeout_ms = 10;
-        config.tcp.user_timeout_ms = PATIENCE.as_millis() as u64;
+        config.tcp.user_timeout = Nanos(PATIENCE.as_nanos() as u64);
     });
     let (qp, ..) = scene.answers(&request(0x40, 1, b""), 20);
     scene.peer.say(&fpdu(&EMPTY_WRITE));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::Pair;
 use ironwarp::instrument::{FaultRates, Faults};
-use ironwarp::{DisconnectReason, Event, KeepAlive, QpAttr, QueuePair, SendWr, VerbsError};
+use ironwarp::{DisconnectReason, Event, KeepAlive, Nanos, QpAttr, QueuePair, SendWr, VerbsError};
 
 /// From now on no frame from the far node reaches the near node.
 fn silence(pair: &mut Pair) {
@@ -42,7 +42,7 @@ fn keep_alive_ends_only_the_queue_pair_that_enables_it() {
 fn a_queue_pair_ends_after_its_own_user_timeout() {
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
         let mut config = common::config(address);
-        config.tcp.user_timeout_ms = 3_600_000;
+        config.tcp.user_timeout = Nanos::from_secs(3_600);
         config
     });
     let short = QpAttr { user_timeout: Some(Duration::from_millis(20)), ..QpAttr::new(pair.near.cq) };

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use common::{Pair, config, pattern};
 use ironwarp::instrument::{Capture, CaptureLimits};
 use ironwarp::memory::MemoryConfig;
-use ironwarp::{Access, AlignedBuf, AtomicOp, Config, Extensions, RecvWr, RemoteMemory, SendWr};
+use ironwarp::{Access, AlignedBuf, AtomicOp, Config, Extensions, Nanos, RecvWr, RemoteMemory, SendWr};
 
 fn extended(address: &str) -> Config {
     let mut config = config(address);
     config.rdmap.extensions = Extensions::Rfc7306;
     config.limits.read_depth = 16;
     // Long timers prevent retransmissions when the scheduler delays this thread.
-    (config.tcp.rto_min_us, config.tcp.ack_delay_max_us) = (1_000_000, 1_000_000);
+    (config.tcp.rto_min, config.tcp.ack_delay_max) = (Nanos::from_secs(1), Nanos::from_secs(1));
     config
 }
 

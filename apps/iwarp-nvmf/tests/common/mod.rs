@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use ironwarp::memory::{MemoryConfig, pair_of_queues};
-use ironwarp::{Config, MacAddr, Stack};
+use ironwarp::{Config, MacAddr, Nanos, Stack};
 use iwarp_nvmf::backend::faults::FaultPlan;
 use iwarp_nvmf::config::TargetConfig;
 use iwarp_nvmf::host::{Host, HostSettings};
@@ -84,7 +84,8 @@ impl Pair {
         let far = MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, 2]), ..near.clone() };
         let (mut near, far) = pair_of_queues((&near, 1), (&far, config.stack.core.count.into()));
         let mut host_config = Config::in_memory("10.0.0.1/24").expect("valid");
-        (host_config.tcp.rto_min_us, host_config.tcp.user_timeout_ms) = (500, 500);
+        host_config.tcp.rto_min = Nanos::from_micros(500);
+        host_config.tcp.user_timeout = Nanos::from_millis(500);
         let (host_stack, workers) =
             Stack::builder(host_config).memory_port(near.remove(0)).build().expect("a stack");
         let host = Host::new(&host_stack, workers, settings).expect("a host");

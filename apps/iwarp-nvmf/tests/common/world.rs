@@ -125,7 +125,7 @@ impl World {
             let (port, far) = detached(&device(number));
             ports.insert(number, far);
             let mut config = Config::in_memory(&format!("10.0.0.{number}/24")).expect("valid");
-            config.tcp.rto_min_us = 10_000;
+            config.tcp.rto_min = Nanos::from_millis(10);
             let builder = Stack::builder(config);
             let built = builder.build_replayable(port, clock.clone(), [number.into(), 7]);
             let (stack, worker) = built.expect("a stack");

@@ -70,10 +70,10 @@ impl Plan {
         let frames = if params.small { 128 + rng.below(128) as u32 } else { 512 };
         (config.port.rx_frames, config.port.tx_frames) = (frames, frames);
         config.tcp.rcv_window_bytes = if params.small { 131_072 } else { 131_072 << rng.below(4) };
-        config.tcp.retransmit_queue_bytes = if params.small { 131_072 } else { 131_072 << rng.below(3) };
-        config.tcp.rto_min_us = 100 << rng.below(8);
-        config.tcp.user_timeout_ms = 120_000;
-        config.tcp.time_wait_ms = self.time_wait.0 / 1_000_000;
+        config.tcp.retransmit_queue_bytes_max = if params.small { 131_072 } else { 131_072 << rng.below(3) };
+        config.tcp.rto_min = Nanos::from_micros(100 << rng.below(8));
+        config.tcp.user_timeout = Nanos::from_secs(120);
+        config.tcp.time_wait = self.time_wait;
         // A reject or reset may be lost, and a host may restart during an outage. Clients must have time to detect
         // that and to connect again.
         config.mpa.startup_timeout_ms = 10_000;
@@ -102,7 +102,8 @@ impl Plan {
         let mut rng = SeededEntropy::new(self.seed ^ LONGEST_TIMEOUTS_SALT);
         for host in &mut self.hosts {
             if rng.chance(500_000) {
-                host.config.tcp.rto_max_us = log_uniform(&mut rng, 20, 26).min(60_000_000);
+                let longest = log_uniform(&mut rng, 20, 26).min(60_000_000);
+                host.config.tcp.rto_max = Nanos::from_micros(longest);
             }
         }
     }
@@ -313,7 +314,7 @@ mod tests {
         let plans = (0..50).map(|seed| Plan::new(seed, Scenario::Mixed));
         let timeouts: Vec<_> = plans
             .flat_map(|plan| plan.hosts)
-            .map(|host| (host.config.validate(), host.config.tcp.rto_max_us))
+            .map(|host| (host.config.validate(), host.config.tcp.rto_max.0 / 1_000))
             .collect();
         assert!(timeouts.iter().all(|(valid, us)| valid.is_ok() && (1_000_000..=60_000_000).contains(us)));
         assert!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ironwarp::Config;
 use ironwarp::config::{Congestion, KeepAlive, RtrKind};
-use ironwarp_types::SeededEntropy;
+use ironwarp_types::{Nanos, SeededEntropy};
 
 /// The settings that all hosts of a run share.
 #[derive(Clone, Debug)]
@@ -108,8 +108,8 @@ fn vary_tcp(config: &mut Config, rng: &mut SeededEntropy) {
     tcp.syn_cookies = rng.chance(500_000);
     tcp.slow_start_after_idle = rng.chance(500_000);
     tcp.initial_window_segments = 1 + rng.below(20) as u8;
-    tcp.rto_initial_us = 10_000 << rng.below(6);
-    tcp.ack_delay_max_us = [0, 100, 1_000, 40_000][rng.below(4) as usize];
+    tcp.rto_initial = Nanos::from_micros(10_000 << rng.below(6));
+    tcp.ack_delay_max = Nanos::from_micros([0, 100, 1_000, 40_000][rng.below(4) as usize]);
     let probes = 5 + rng.below(5) as u8;
     let (idle, interval) = (Duration::from_secs(1 + rng.below(3)), Duration::from_secs(1));
     tcp.keep_alive = rng.chance(300_000).then_some(KeepAlive { idle, interval, probes });

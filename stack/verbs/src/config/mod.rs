@@ -20,7 +20,7 @@ pub use limits::{
     AtomicExecution, DdpConfig, Extensions, IdlePolicy, LimitsConfig, MpaConfig, RdmapConfig, RtrKind,
 };
 pub use net::{NetSettings, RouteConfig};
-pub use tcp::{Congestion, KeepAlive, TcpSettings};
+pub use tcp::{Congestion, KeepAlive, TcpConfig};
 
 /// The configuration of a stack.
 #[derive(Clone, Debug, Deserialize)]
@@ -40,8 +40,8 @@ pub struct Config {
     #[serde(default)]
     pub core: CoreConfig,
     /// TCP.
-    #[serde(default)]
-    pub tcp: TcpSettings,
+    #[serde(default = "TcpConfig::configured")]
+    pub tcp: TcpConfig,
     /// MPA start-up.
     #[serde(default)]
     pub mpa: MpaConfig,
@@ -209,7 +209,7 @@ impl Config {
         self.core.validate()?;
         self.port.validate_core_count(self.core.count)?;
         self.validate_fabrics()?;
-        self.tcp.validate()?;
+        tcp::validate(&self.tcp)?;
         self.mpa.validate()?;
         self.ddp.validate(&self.mpa)?;
         self.rdmap.validate()?;

@@ -307,9 +307,9 @@ fn an_mtu_below_1280_is_no_good_with_ipv6() {
 }
 
 #[test]
-fn tcp_settings_have_their_defaults_and_reach_the_engine() {
-    let tcp = Config::from_toml(GOOD).expect("a complete configuration").tcp;
-    let engine = tcp.to_tcp_config(ironwarp_tcp::TcpConfig::default());
+fn tcp_settings_are_those_of_the_engine_and_have_their_defaults() {
+    let engine = Config::from_toml(GOOD).expect("a complete configuration").tcp;
+    assert_eq!((engine.rcv_window_bytes, engine.retransmit_queue_bytes_max), (1 << 20, 1 << 20));
     assert_eq!(engine.congestion, ironwarp_tcp::Congestion::Cubic);
     assert!(engine.sack && engine.timestamps && engine.ecn && engine.plpmtud && engine.syn_cookies);
     assert_eq!(engine.rto_max, Nanos::from_secs(60), "RFC 6298 s2.5");
@@ -317,15 +317,14 @@ fn tcp_settings_have_their_defaults_and_reach_the_engine() {
     let set = "congestion = \"dctcp\"\nsack = false\nrto_initial_us = 3000\nack_delay_max_us = 40\nrto_max_us = 2000000\n\
                rto_after_syn_loss_us = 3000000\n\
                initial_window_segments = 4\nsyn_retries = 2\nrefused_retries = 1\nkeep_alive = { idle_s = 60 }";
-    let tcp = Config::from_toml(&with_tcp(set)).expect("every value lies in its range").tcp;
-    let engine = tcp.to_tcp_config(ironwarp_tcp::TcpConfig::default());
+    let engine = Config::from_toml(&with_tcp(set)).expect("every value lies in its range").tcp;
     assert_eq!((engine.congestion, engine.sack), (ironwarp_tcp::Congestion::Dctcp, false));
     assert_eq!((engine.rto_initial, engine.ack_delay_max), (Nanos::from_millis(3), Nanos::from_micros(40)));
     assert_eq!(engine.rto_max, Nanos::from_secs(2));
     assert_eq!(engine.rto_after_syn_loss, Nanos::from_secs(3), "RFC 6298 s5.7");
     assert_eq!((engine.initial_window_segments, engine.syn_retries, engine.refused_retries), (4, 2, 1));
     assert_eq!(
-        tcp.keep_alive,
+        engine.keep_alive,
         Some(KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(75), probes: 9 })
     );
 }

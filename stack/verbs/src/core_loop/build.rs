@@ -235,7 +235,7 @@ fn tcp_config(config: &Config) -> TcpConfig {
         connections_max,
         TX_RESERVE_MAX,
     );
-    config.tcp.to_tcp_config(TcpConfig {
+    TcpConfig {
         connections_max,
         listeners_max: limits.listeners,
         half_open_max: limits.half_open,
@@ -245,8 +245,8 @@ fn tcp_config(config: &Config) -> TcpConfig {
         retained_units_reserve: tx_reserve,
         retained_units_shared: tx_shared,
         terminate_reserve_frames: TERMINATE_RESERVE_FRAMES,
-        ..TcpConfig::default()
-    })
+        ..config.tcp.clone()
+    }
 }
 
 /// Frames reserved for Terminates, for the case that the pool is empty. Each queue pair keeps the text of its

@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 
 use ironwarp::memory::{MemoryConfig, pair};
 use ironwarp::{
-    Access, Completion, CompletionQueue, Config, Context, Event, ProtectionDomain, QpAttr, QueuePair, Region,
-    Stack, Worker,
+    Access, Completion, CompletionQueue, Config, Context, Event, Nanos, ProtectionDomain, QpAttr, QueuePair,
+    Region, Stack, Worker,
 };
 
 /// Turns after which an expected event counts as missing.
@@ -41,8 +41,8 @@ pub const FAR: &str = "10.0.0.2:4791";
 /// A configuration for tests: short timeouts, so that tests of timeouts are short.
 pub fn config(address: &str) -> Config {
     let mut config = Config::in_memory(address).expect("a valid configuration");
-    config.tcp.rto_min_us = 500;
-    config.tcp.user_timeout_ms = 500;
+    config.tcp.rto_min = Nanos::from_micros(500);
+    config.tcp.user_timeout = Nanos::from_millis(500);
     config.mpa.startup_timeout_ms = 300;
     config.mpa.terminate_timeout_ms = 100;
     // Tables of bad requests expect that the operations of RFC 7306 are unknown.

@@ -90,8 +90,8 @@ impl Plan {
         let node = |number: u8, ports| {
             let mut config = Config::in_memory(&format!("10.0.0.{number}/24")).expect("a configuration");
             config.core.count = self.cores;
-            config.tcp.rto_min_us = 500;
-            config.tcp.time_wait_ms = 20;
+            config.tcp.rto_min = Nanos::from_micros(500);
+            config.tcp.time_wait = Nanos::from_millis(20);
             (self.tune)(&mut config);
             let builder = Stack::builder(config);
             let built = builder.build_replayable_cores(ports, clock.clone(), [u64::from(number), 7]);

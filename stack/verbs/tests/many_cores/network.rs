@@ -85,7 +85,7 @@ fn an_icmp_error_reaches_the_core_of_the_flow_that_it_quotes() {
 /// informed of it when the connection fails, open or not yet.
 #[test]
 fn a_soft_error_is_reported_to_the_application_when_the_connection_fails() {
-    let impatient = |config: &mut ironwarp::Config| config.tcp.user_timeout_ms = 50;
+    let impatient = |config: &mut ironwarp::Config| config.tcp.user_timeout = Nanos::from_millis(50);
     for reported in [true, false] {
         let mut bench = Plan { cores: 2, rule: Some(QueueRule::All(0)), tune: impatient }.bench();
         let open = bench.connect([Some(1)])[0];
