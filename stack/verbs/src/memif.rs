@@ -99,7 +99,7 @@ mod tests {
             let error =
                 config(&memif("a", &format!(", driver = \"{driver}\"")), DPDK).expect_err("no such key");
             let says = |words: &str| error.contains(words);
-            assert!(says("unknown field `driver`") && says("device.dpdk") && says("args = "), "{error}");
+            assert!(says("keys in table: driver") && says("device.dpdk") && says("args = "), "{error}");
         }
     }
 

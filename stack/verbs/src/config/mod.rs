@@ -239,7 +239,8 @@ const NO_DRIVER: &str = "; memif has one driver, so leave the key out. DPDK's me
 fn parse_error_line(error: &toml::de::Error, text: &str) -> String {
     let line = error.span().map_or(1, |span| 1 + text.get(..span.start).unwrap_or("").matches('\n').count());
     let message = error.message().replace('\n', " ");
-    let instead = if message.starts_with("unknown field `driver`") { NO_DRIVER } else { "" };
+    let is_driver = message.starts_with("unexpected keys in table: driver,");
+    let instead = if is_driver { NO_DRIVER } else { "" };
     format!("line {line}: {message}{instead}")
 }
 
