@@ -233,7 +233,7 @@ instructions() {
     scripts/instruction-counts.sh --check && scripts/adversary-costs.sh
 }
 
-# Whole nodes over faulty links, with assertions on; each seed twice, with TCP's fast path on and off. The summary counts
+# Whole nodes over faulty links, with assertions on; each seed twice, with the fast path on and off. The summary counts
 # as the tests of this stage.
 simulator() {
     # What the tests are built as has all of that, and is a fifth slower than the profile "sim": less than its build takes.

@@ -8,7 +8,7 @@ use iwarp_sim::tcp::curves::Point;
 use iwarp_sim::trial::Trial;
 
 /// Simulates whole nodes, from verbs to frames, on links that lose, damage, duplicate and reorder frames, in virtual
-/// time. Every byte is checked. Each seed runs twice, with TCP's fast path on and off, to verify that it replays exactly
+/// time. Every byte is checked. Each seed runs twice, with the fast path on and off, to verify that it replays exactly
 /// and that both paths give the same results.
 #[derive(Parser, Debug)]
 #[command(name = "iwarp-sim", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]

@@ -1,4 +1,4 @@
-//! One seed, run twice: both runs must be identical to the last byte and the last nanosecond. The second run has TCP's
+//! One seed, run twice: both runs must be identical to the last byte and the last nanosecond. The second run has every
 //! fast path off, so it also verifies that the general path gives the same results.
 
 use std::fs;
@@ -20,12 +20,12 @@ pub struct Trial {
     pub seed: u64,
 }
 
-/// Whether TCP processes fast segments on its fast path.
+/// Whether the hosts take the fast path where it applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FastPath {
-    /// On the fast path.
+    /// They do.
     On,
-    /// On the general path, as every other segment.
+    /// They take the general path always.
     Off,
 }
 
@@ -39,7 +39,7 @@ pub struct Failure {
 }
 
 impl Trial {
-    /// Runs the seed with TCP's fast path on, then with it off. If the outcomes differ, a third run tells whether the
+    /// Runs the seed with the fast path on, then with it off. If the outcomes differ, a third run tells whether the
     /// seed does not repeat or the paths differ.
     pub fn run(self) -> Result<Outcome, Failure> {
         let fast = self.run_once(FastPath::On, None)?;

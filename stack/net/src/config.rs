@@ -80,6 +80,9 @@ pub struct NetConfig {
     pub icmp_errors_per_second: u32,
     /// The capacity of the path MTU cache in destinations, at least 1.
     pub path_mtus_max: u16,
+    /// Reads and writes the headers of fast segments at fixed offsets. Off: every frame takes the general path, with
+    /// the same results.
+    pub fast_path: bool,
 }
 
 /// Fields of the IP header of TCP packets.
@@ -148,6 +151,7 @@ impl NetConfig {
             echo_burst: 100,
             icmp_errors_per_second: 1_000,
             path_mtus_max: 256,
+            fast_path: true,
         }
     }
 }

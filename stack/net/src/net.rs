@@ -26,8 +26,9 @@ const ICMP_ERROR_BURST: u32 = 256;
 /// the time. Nothing allocates after [`Net::new`].
 pub struct Net {
     pub(crate) link: Link,
-    /// The local link address as a little-endian word.
-    pub(crate) mac_word: u64,
+    /// The local link address as a little-endian word: what a fast frame is compared with. Off the fast path it is
+    /// [`NO_MAC_WORD`], which no frame has.
+    pub(crate) fast_mac_word: u64,
     pub(crate) local: LocalAddresses,
     pub(crate) hasher: FlowHasher,
     pub(crate) stats: CoreStats,
@@ -44,13 +45,20 @@ pub struct Net {
     offloads: TxOffloads,
 }
 
+/// No value of six bytes.
+const NO_MAC_WORD: u64 = u64::MAX;
+
 impl Net {
     /// Returns the network state for a device. The MTU is the smaller one of the configuration and the device.
     pub fn new(cfg: NetConfig, caps: &PortCaps, stats: CoreStats) -> Self {
         let hasher = FlowHasher::new(cfg.hash_secret);
         let [a, b, c, d, e, f] = cfg.mac.0;
         Net {
-            mac_word: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
+            fast_mac_word: if cfg.fast_path {
+                u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+            } else {
+                NO_MAC_WORD
+            },
             link: Link { mac: cfg.mac, vlan: cfg.vlan },
             local: LocalAddresses::new(&cfg, hasher),
             hasher,
@@ -105,8 +113,10 @@ impl Net {
         let mtu_bytes = self.path_mtus.get(dst).map_or(self.mtu_bytes, |limit| limit.min(self.mtu_bytes));
         // A looped-back frame does not pass a device that could fill in its checksum.
         let offloads = if mac == self.link.mac { TxOffloads::empty() } else { self.offloads };
-        Path::new(&self.link, self.ip_header, source, Station { mac, addr: dst }, mtu_bytes, offloads)
-            .with_port(self.port)
+        let path =
+            Path::new(&self.link, self.ip_header, source, Station { mac, addr: dst }, mtu_bytes, offloads)
+                .with_port(self.port);
+        if self.fast_mac_word == NO_MAC_WORD { path.without_fast_path() } else { path }
     }
 
     /// Limits packets to `dst` to `mtu_bytes` for ten minutes, after TCP validated a report. The limit applies to new

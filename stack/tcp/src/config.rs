@@ -165,7 +165,8 @@ pub struct TcpConfig {
     /// and a peer without ECN declines it. A repeated SYN does not ask for ECN, since a middlebox may drop SYNs that
     /// do.
     pub ecn: bool,
-    /// Processes fast segments on the fast path. Off: every segment takes the general path, with the same results.
+    /// Takes the fast path where it applies. Off: every segment takes the general path, with the same results.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub fast_path: bool,
 }
 

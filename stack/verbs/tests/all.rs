@@ -14,6 +14,7 @@ mod errors;
 mod fabrics;
 mod fairness;
 mod full_control_ring;
+mod fast_path;
 mod immediate;
 mod leaks;
 mod loss;

@@ -6,8 +6,21 @@ use std::path::{Path, PathBuf};
 use ironwarp::Config;
 
 /// The tables of a configuration; the first is the top level.
-const TABLES: [&str; 12] =
-    ["", "eal", "port", "net", "core", "mpa", "ddp", "rdmap", "tcp", "tcp.keep_alive", "limits", "stats"];
+const TABLES: [&str; 13] = [
+    "",
+    "eal",
+    "port",
+    "net",
+    "core",
+    "stack",
+    "mpa",
+    "ddp",
+    "rdmap",
+    "tcp",
+    "tcp.keep_alive",
+    "limits",
+    "stats",
+];
 
 #[test]
 fn the_explained_configuration_names_every_key() {

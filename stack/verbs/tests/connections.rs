@@ -226,7 +226,7 @@ fn a_delivered_send_completes_although_the_peer_aborts() {
     for fast_path in [true, false] {
         let mut pair = Pair::over(&MemoryConfig::default(), |address| {
             let mut config = config(address);
-            config.tcp.fast_path = fast_path;
+            config.stack.fast_path = fast_path;
             config
         });
         let (near, far) = pair.connect();

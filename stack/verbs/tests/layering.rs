@@ -250,6 +250,30 @@ fn the_readme_shows_the_first_example_as_it_compiles() {
     assert!(readme.contains(shown.trim()), "README.md shows another program than examples/first.rs");
 }
 
+/// `docs/fast-path.md` names a function for each shortcut, a test for each property, and every budget.
+#[test]
+fn the_page_of_the_fast_path_names_what_exists() {
+    let page = fs::read_to_string(root().join("docs/fast-path.md")).expect("the page");
+    let mut found = 0;
+    for (path, name) in page.split('`').skip(1).step_by(2).filter_map(|code| code.split_once(".rs::")) {
+        let file = root().join(path).with_extension("rs");
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let functions =
+            text.matches(&format!("fn {name}(")).count() + text.matches(&format!("fn {name}<")).count();
+        assert!(functions > 0, "{path}.rs has no function {name}");
+        found += 1;
+    }
+    assert!(found > 25, "{found} names");
+    let budgets = fs::read_to_string(root().join("bench/instruction-budgets.txt")).expect("the budgets");
+    let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
+    for line in budgets.lines().filter(|line| !line.starts_with('#')) {
+        let (case, limit) = line.split_once(' ').expect("a case and its budget");
+        let row = page.lines().find(|row| row.starts_with(&format!("| {case} |"))).unwrap_or_default();
+        let shown = row.trim_end_matches(" |").rsplit('|').next().map(digits);
+        assert_eq!(shown.as_deref(), Some(limit), "docs/fast-path.md, {case}");
+    }
+}
+
 /// Every configuration that is shipped is one that the stack accepts. Folders hold those of programs with sections of their
 /// own, which test them.
 #[test]

@@ -138,10 +138,10 @@ pub(crate) enum Change {
 }
 
 impl Plan {
-    /// Turns TCP's fast path of every host on or off. It changes no result.
+    /// Turns the fast paths of every host on or off. It changes no result.
     pub fn set_fast_path(&mut self, on: bool) {
         for host in &mut self.hosts {
-            host.config.tcp.fast_path = on;
+            host.config.stack.fast_path = on;
         }
     }
 

@@ -49,40 +49,33 @@ pub const fn mulpdu(room: usize) -> usize {
 /// The CRC covers this private copy, so memory that changes during the call cannot put a wrong CRC on the wire.
 #[inline(always)]
 pub fn encode(room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
-    let Ok(length) = u16::try_from(ulpdu_bytes) else { return 0 };
-    let whole = fpdu_bytes(length.into());
-    let Some((covered, field)) = room.get_mut(..whole).and_then(<[u8]>::split_last_chunk_mut::<CRC_BYTES>)
-    else {
-        return 0;
-    };
-    let Some((head, rest)) = covered.split_first_chunk_mut::<LENGTH_BYTES>() else { return 0 };
-    *head = length.to_be_bytes();
-    // RFC 5044 s4.1: the pad is sent as zeros.
-    if let Some(pad) = rest.get_mut(ulpdu_bytes..).filter(|pad| !pad.is_empty()) {
-        pad.fill(0);
-    }
-    // RFC 5044 s4.1: with CRCs off the field is still present. Its value does not matter; peers send zeros.
-    *field = if crc { crc32c(covered).to_le_bytes() } else { [0; CRC_BYTES] };
-    whole
+    encode_with::<false>(room, ulpdu_bytes, crc).0
 }
 
-/// [`encode`] of a short FPDU with a CRC. Also returns the sum of its words, for TCP's checksum, from the same pass.
+/// [`encode`], which with `SUMMED` also returns the sum of the words of an FPDU with a CRC, for TCP's checksum, from the
+/// same pass. It pays for an FPDU of less than [`BYTES_MIN`](one_pass::BYTES_MIN) octets.
 #[inline(always)]
-pub fn encode_short(room: &mut [u8], ulpdu_bytes: usize) -> (usize, u32) {
-    let whole = fpdu_bytes(ulpdu_bytes);
+pub fn encode_with<const SUMMED: bool>(room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> (usize, u32) {
     let Ok(length) = u16::try_from(ulpdu_bytes) else { return (0, 0) };
+    let whole = fpdu_bytes(length.into());
     let Some((covered, field)) = room.get_mut(..whole).and_then(<[u8]>::split_last_chunk_mut::<CRC_BYTES>)
     else {
         return (0, 0);
     };
     let Some((head, rest)) = covered.split_first_chunk_mut::<LENGTH_BYTES>() else { return (0, 0) };
     *head = length.to_be_bytes();
+    // RFC 5044 s4.1: the pad is sent as zeros.
     if let Some(pad) = rest.get_mut(ulpdu_bytes..).filter(|pad| !pad.is_empty()) {
         pad.fill(0);
     }
-    let CrcAndSum { crc, sum } = one_pass::seal_short(covered.as_chunks().0);
-    *field = crc.to_le_bytes();
-    (whole, sum)
+    let both = match (SUMMED, crc) {
+        (true, _) => one_pass::seal_short(covered.as_chunks().0),
+        (false, true) => CrcAndSum { crc: crc32c(covered), sum: 0 },
+        // RFC 5044 s4.1: with CRCs off the field is still present. Its value does not matter; peers send zeros.
+        (false, false) => CrcAndSum { crc: 0, sum: 0 },
+    };
+    *field = both.crc.to_le_bytes();
+    (whole, both.sum)
 }
 
 /// Writes the CRC of a whole FPDU, markers included, to its last octets.
@@ -173,7 +166,7 @@ mod tests {
         for ulpdu_bytes in 0..100 {
             let header: Vec<u8> = (0..32).map(|byte| byte * 7 + 1).collect();
             let mut segment = [header, vec![0xa5; fpdu_bytes(ulpdu_bytes)]].concat();
-            let (written, sum) = encode_short(&mut segment[32..], ulpdu_bytes);
+            let (written, sum) = encode_with::<true>(&mut segment[32..], ulpdu_bytes, true);
             assert_eq!(written, fpdu_bytes(ulpdu_bytes));
             assert_eq!(checksum::fold(sum), checksum::fold(checksum::sum(&segment[32..])));
             let mut separate = vec![0xa5; fpdu_bytes(ulpdu_bytes)];

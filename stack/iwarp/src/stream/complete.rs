@@ -155,7 +155,7 @@ impl Stream {
     pub(super) fn complete<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         let head = io.sends.head();
         // Fast: one message. The loop would keep its values in memory.
-        if self.sender.next() == head.wrapping_add(1)
+        if self.sender.next().wrapping_sub(head) == self.fast.completes as u32
             && let Some(wqe) = io.sends.at(head)
             && wqe.opcode.is_send_or_write()
         {

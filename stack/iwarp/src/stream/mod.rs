@@ -97,6 +97,8 @@ pub struct StreamConfig {
     /// Changes words with locked instructions on any core instead of on the owner core. The setting is the same for
     /// all streams of a process.
     pub atomic_locked: bool,
+    /// Takes the fast path where it applies. Off: every message takes the general path, with the same results.
+    pub fast_path: bool,
 }
 
 /// The side that sent the MPA Request Frame.
@@ -218,6 +220,26 @@ pub struct Stream {
     responses: ResponderQueue,
     sender: Sender,
     send_progress: SendProgress,
+    fast: FastPaths,
+}
+
+/// The shortcuts that a stream may try, decided when it starts. None of them without [`StreamConfig::fast_path`].
+#[derive(Clone, Copy)]
+struct FastPaths {
+    /// [`Stream::complete_fast`] may complete this many requests: 1, or [`FastPaths::NEVER`].
+    completes: i8,
+    /// [`Stream::fill_fast`]: no markers are sent.
+    fills: bool,
+    /// [`Stream::place_send_fast`]: nothing is placed out of order.
+    places: bool,
+    /// The CRC of a long payload is computed in the pass that sums or copies it: CRCs are in use.
+    one_pass: bool,
+}
+
+impl FastPaths {
+    /// As an unsigned number, more requests than a queue has.
+    const NEVER: i8 = -1;
+    const OFF: Self = FastPaths { completes: Self::NEVER, fills: false, places: false, one_pass: false };
 }
 
 impl Stream {
@@ -249,6 +271,7 @@ impl Stream {
             responses: ResponderQueue::new(config.ird),
             sender: Sender::new(),
             send_progress: SendProgress::new(config.send_depth),
+            fast: FastPaths::OFF,
         }
     }
 
@@ -260,6 +283,14 @@ impl Stream {
             self.tx_markers = start.markers.sent.then(MarkerState::new);
             self.rx_markers = start.markers.received.then(MarkerState::new);
             self.start_out_of_order();
+            if self.config.fast_path {
+                self.fast = FastPaths {
+                    completes: 1,
+                    fills: self.tx_markers.is_none(),
+                    places: self.out_of_order.is_none(),
+                    one_pass: self.crc,
+                };
+            }
             self.rtr_awaited = start.rtr_awaited;
             if let Some(ReadDepths { ird, ord }) = start.reads {
                 self.responses.set_ird(ird);

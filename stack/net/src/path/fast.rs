@@ -61,7 +61,7 @@ impl Path {
         segment: &FastSegment,
         payload_sum: Option<u32>,
     ) -> Option<TxMeta> {
-        if self.flags.intersects(Flags::TAGGED.union(Flags::IPV6)) {
+        if self.flags.intersects(Flags::TAGGED.union(Flags::IPV6).union(Flags::GENERAL)) {
             return None;
         }
         let written = match segment.timestamps {

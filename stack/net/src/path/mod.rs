@@ -49,6 +49,8 @@ bitflags! {
         const IPV6 = 2;
         /// The device completes TCP checksums.
         const OFFLOADED = 4;
+        /// The fast path is off.
+        const GENERAL = 8;
     }
 }
 
@@ -138,6 +140,12 @@ impl Path {
 
     pub(crate) fn with_port(mut self, port: u8) -> Self {
         self.port = port;
+        self
+    }
+
+    /// Returns the path with headers that the general path writes.
+    pub(crate) fn without_fast_path(mut self) -> Self {
+        self.flags |= Flags::GENERAL;
         self
     }
 

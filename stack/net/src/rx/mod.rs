@@ -188,7 +188,7 @@ impl Net {
     /// check reads one word.
     #[inline(always)]
     fn is_fast_tcp_to_us(&self, header: &[u8; HEADERS_V4_BYTES]) -> bool {
-        word64::<0>(header) & MAC_MASK == self.mac_word
+        word64::<0>(header) & MAC_MASK == self.fast_mac_word
             && word32::<12>(header) & FAST_V4_MASK == FAST_V4
             && word32::<20>(header) & WHOLE_TCP_MASK == WHOLE_TCP
     }
@@ -198,12 +198,12 @@ impl Net {
     fn fast_datagram_v6<const TAGGED: bool, F: Frame>(&self, frame: &F) -> Option<Datagram<Ipv6Addr>> {
         let bytes = frame.bytes();
         let header = self.header::<TAGGED, { ETHERNET_BYTES + IPV6_BYTES }>(bytes)?;
-        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1, ip @ ..] = header;
+        let [_, _, _, _, _, _, s0, s1, s2, s3, s4, s5, t0, t1, ip @ ..] = header;
         let [v, class, _, _, n0, n1, next, _, addresses @ ..] = ip;
         let (remote, local) = ipv6::split_addresses(addresses);
         let is_tcp = [t0, t1, v & 0xf0, next] == [0x86, 0xdd, 0x60, 6];
-        let to_us = [d0, d1, d2, d3, d4, d5] == self.link.mac.0 && self.local.has_v6(local);
-        let valid_source = s0 & 1 == 0 && is_unicast_v6(remote) && !self.local.has_v6(remote);
+        let to_us = word64::<0>(&header) & MAC_MASK == self.fast_mac_word && self.local.has_v6(local);
+        let valid_source = is_unicast_v6(remote) && !self.local.has_v6(remote);
         if !(to_us && is_tcp && valid_source) {
             return None;
         }

@@ -42,6 +42,8 @@ pub(crate) struct ReceiveSide {
     /// The sequence number of the peer's FIN, once known.
     pub(crate) fin: Option<Seq>,
     wscale: u8,
+    /// [`ReceiveSide::advertise_window`] tries its fast path.
+    fast_path: bool,
     /// The layer above requested OUT_OF_ORDER events.
     pub(crate) reports_out_of_order: bool,
     /// The most recent bytes beyond a gap.
@@ -63,6 +65,7 @@ impl ReceiveSide {
             queues: RxQueues::new(config.rx_frames_reserve, slot),
             fin: None,
             wscale,
+            fast_path: config.fast_path,
             reports_out_of_order: false,
             latest_out_of_order: SackBlock { start: Seq(0), end: Seq(0) },
             sack_ranges: SackRanges::default(),
@@ -100,7 +103,8 @@ impl ReceiveSide {
     pub(crate) fn advertise_window(&mut self) -> u16 {
         // Fast: all of the window, which is a number of whole units.
         let edge = self.rcv_nxt.plus(self.window);
-        if self.unread <= UNREAD_ALLOWANCE_BYTES
+        if self.fast_path
+            && self.unread <= UNREAD_ALLOWANCE_BYTES
             && self.rcv_adv.leq(edge)
             && let Ok(field) = u16::try_from(self.window.wrapping_shr(self.wscale.into()))
         {

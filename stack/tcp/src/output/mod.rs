@@ -61,9 +61,11 @@ impl<P: Port> EngineShared<P> {
                 reserved(config.rx_frames_reserve),
                 config.rx_frames_shared,
                 config.rx_frames_emergency_reserve,
-            ),
+            )
+            .with_fast_path(config.fast_path),
             rx_pressure: RxPressure::default(),
-            tx: Arena::new(reserved(config.retained_units_reserve), config.retained_units_shared),
+            tx: Arena::new(reserved(config.retained_units_reserve), config.retained_units_shared)
+                .with_fast_path(config.fast_path),
             tx_shortage: Shortage::default(),
             out_of_order_shortage: Shortage::default(),
             wheel: Wheel::new(connections, Nanos::ZERO),
@@ -179,7 +181,8 @@ impl<P: Port> TcpIo<'_, P> {
         allowed
     }
 
-    /// Returns a new frame of `len` bytes to fill, unless a spare one is there or the device has none.
+    /// Returns a new frame of `len` bytes to fill, unless a spare one is there or the device has none: the fast path of
+    /// [`TcpIo::frame`].
     #[inline(always)]
     pub(super) fn alloc_fast(&mut self, len: usize) -> Option<P::Frame> {
         if self.shared.spare.is_some() {

@@ -34,6 +34,8 @@ pub(crate) struct Arena<T> {
     emergency_reserve: u32,
     emergency_left: u32,
     emergency_grant: EmergencyGrant,
+    /// A list of one value is emptied by [`Arena::drop_single_if`].
+    fast_path: bool,
 }
 
 /// The current or most recent grant of the emergency reserve.
@@ -101,7 +103,13 @@ impl<T> Arena<T> {
             emergency_reserve,
             emergency_left: emergency_reserve,
             emergency_grant: EmergencyGrant::default(),
+            fast_path: true,
         }
+    }
+
+    /// Returns the arena with its fast path on or off.
+    pub(crate) fn with_fast_path(self, on: bool) -> Self {
+        Arena { fast_path: on, ..self }
     }
 
     /// Appends a value and returns its node.
@@ -213,7 +221,7 @@ impl<T> Arena<T> {
     /// freed as one chain, and no value is moved.
     #[inline(always)]
     pub(crate) fn drop_front_while(&mut self, list: &mut List, mut is_done: impl FnMut(&T, u32) -> bool) {
-        if list.len == 1 && list.emergency_nodes == 0 {
+        if list.len == 1 && list.emergency_nodes == 0 && self.fast_path {
             return self.drop_single_if(list, is_done);
         }
         let (mut at, mut last, mut count) = (list.head, NIL, 0u16);
@@ -421,41 +429,61 @@ mod tests {
     }
 
     proptest! {
+        /// On the fast path and off it: the same values, and the same nodes are left.
         #[test]
         fn two_lists_in_one_arena_behave_as_two_queues(
             steps in prop::collection::vec((any::<bool>(), 0u8..5, 0usize..8), 1..300),
         ) {
-            let mut arena = Arena::new(4, 8);
-            let mut lists = [List::with_reserve(2); 2];
-            let mut oracle = [VecDeque::new(), VecDeque::new()];
-            for (n, (which, kind, place)) in steps.into_iter().enumerate() {
-                let (list, queue) = (&mut lists[usize::from(which)], &mut oracle[usize::from(which)]);
-                let prev = match place.min(queue.len()) {
-                    0 => NIL,
-                    behind => (1..behind).fold(list.head(), |at, _| arena.next(at)),
-                };
-                match kind {
-                    0 if list.is_empty() && arena.has_room(list) => {
-                        prop_assert_eq!(arena.push_single(list, n), Ok(()));
-                        queue.push_back(n);
-                    }
-                    0 => if arena.push_back(list, n).is_ok() { queue.push_back(n) },
-                    1 => if arena.insert_after(list, prev, n).is_ok() { queue.insert(place.min(queue.len()), n) },
-                    2 => prop_assert_eq!(arena.pop_front(list), queue.pop_front()),
-                    3 => {
-                        let mut left = place;
-                        arena.drop_front_while(list, |_, _| { left = left.wrapping_sub(1); left < place });
-                        queue.drain(..place.min(queue.len()));
-                    }
-                    _ => prop_assert_eq!(arena.remove_after(list, prev), queue.remove(place.min(queue.len()))),
-                }
-                for (list, queue) in lists.iter().zip(&oracle) {
-                    prop_assert!(arena.iter(list).eq(queue));
-                    prop_assert_eq!(usize::from(list.len()), queue.len());
-                    prop_assert_eq!(arena.value(list.tail()), queue.back());
-                }
-                prop_assert_eq!(arena.in_use(), oracle.iter().map(VecDeque::len).sum::<usize>());
-            }
+            prop_assert_eq!(run_two_lists(&steps, true)?, run_two_lists(&steps, false)?);
         }
+    }
+
+    /// Compares two lists with two queues after each step. Returns how many shared nodes are left after it.
+    fn run_two_lists(steps: &[(bool, u8, usize)], fast_path: bool) -> Result<Vec<u32>, TestCaseError> {
+        let mut arena = Arena::new(4, 8).with_fast_path(fast_path);
+        let mut shared_left = Vec::new();
+        let mut lists = [List::with_reserve(2); 2];
+        let mut oracle = [VecDeque::new(), VecDeque::new()];
+        for (n, &(which, kind, place)) in steps.iter().enumerate() {
+            let (list, queue) = (&mut lists[usize::from(which)], &mut oracle[usize::from(which)]);
+            let prev = match place.min(queue.len()) {
+                0 => NIL,
+                behind => (1..behind).fold(list.head(), |at, _| arena.next(at)),
+            };
+            match kind {
+                0 if fast_path && list.is_empty() && arena.has_room(list) => {
+                    prop_assert_eq!(arena.push_single(list, n), Ok(()));
+                    queue.push_back(n);
+                }
+                0 => {
+                    if arena.push_back(list, n).is_ok() {
+                        queue.push_back(n)
+                    }
+                }
+                1 => {
+                    if arena.insert_after(list, prev, n).is_ok() {
+                        queue.insert(place.min(queue.len()), n)
+                    }
+                }
+                2 => prop_assert_eq!(arena.pop_front(list), queue.pop_front()),
+                3 => {
+                    let mut left = place;
+                    arena.drop_front_while(list, |_, _| {
+                        left = left.wrapping_sub(1);
+                        left < place
+                    });
+                    queue.drain(..place.min(queue.len()));
+                }
+                _ => prop_assert_eq!(arena.remove_after(list, prev), queue.remove(place.min(queue.len()))),
+            }
+            for (list, queue) in lists.iter().zip(&oracle) {
+                prop_assert!(arena.iter(list).eq(queue));
+                prop_assert_eq!(usize::from(list.len()), queue.len());
+                prop_assert_eq!(arena.value(list.tail()), queue.back());
+            }
+            prop_assert_eq!(arena.in_use(), oracle.iter().map(VecDeque::len).sum::<usize>());
+            shared_left.push(arena.shared_left);
+        }
+        Ok(shared_left)
     }
 }

@@ -39,6 +39,9 @@ pub struct Config {
     /// The polled cores.
     #[serde(default)]
     pub core: CoreConfig,
+    /// The whole stack.
+    #[serde(default)]
+    pub stack: StackConfig,
     /// TCP.
     #[serde(default = "TcpConfig::configured")]
     pub tcp: TcpConfig,
@@ -132,6 +135,21 @@ impl CoreConfig {
     /// Returns the processor of a worker's thread, if the configuration names one.
     pub fn processor_of(&self, core: u16) -> Option<usize> {
         self.processors.get(usize::from(core)).copied().or(self.processor)
+    }
+}
+
+/// What concerns every layer.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StackConfig {
+    /// Takes the fast path where it applies (`docs/fast-path.md`). `false` takes the general path always, with the same
+    /// results and more instructions: to compare, and to find faults.
+    pub fast_path: bool,
+}
+
+impl Default for StackConfig {
+    fn default() -> Self {
+        StackConfig { fast_path: true }
     }
 }
 
@@ -235,13 +253,15 @@ pub(crate) fn in_range<T: PartialOrd + core::fmt::Display>(
 const NO_DRIVER: &str = "; memif has one driver, so leave the key out. DPDK's memif is device.dpdk = \
     { name = \"net_memif0\", args = \"role=server,socket=/run/a.sock,socket-abstract=no\" }";
 
-/// Returns the parser's message with its position, on one line.
+/// Returns the parser's message with its position, on one line. A key that has moved is named with its place.
 fn parse_error_line(error: &toml::de::Error, text: &str) -> String {
     let line = error.span().map_or(1, |span| 1 + text.get(..span.start).unwrap_or("").matches('\n').count());
     let message = error.message().replace('\n', " ");
+    if message.starts_with("unknown field `fast_path`") {
+        return format!("line {line}: unknown field `fast_path`: write stack.fast_path in place of tcp.fast_path");
+    }
     let is_driver = message.starts_with("unexpected keys in table: driver,");
-    let instead = if is_driver { NO_DRIVER } else { "" };
-    format!("line {line}: {message}{instead}")
+    format!("line {line}: {message}{}", if is_driver { NO_DRIVER } else { "" })
 }
 
 #[cfg(test)]

@@ -40,6 +40,16 @@ fn an_unknown_key_is_named_with_its_line_and_the_keys_that_exist() {
     assert!(!message.contains('\n'));
 }
 
+/// The key of an older version is refused with the key to write.
+#[test]
+fn the_switch_of_the_fast_path_is_a_key_of_the_stack() {
+    assert!(Config::from_toml(GOOD).expect("a complete configuration").stack.fast_path);
+    let config = Config::from_toml(&format!("{GOOD}[stack]\nfast_path = false\n")).expect("a known key");
+    assert!(!config.stack.fast_path);
+    let message = refusal(&format!("{GOOD}[tcp]\nfast_path = false\n"));
+    assert_eq!(message, "line 8: unknown field `fast_path`: write stack.fast_path in place of tcp.fast_path");
+}
+
 #[test]
 fn a_value_out_of_range_is_named_with_what_is_allowed() {
     let message = refusal(&GOOD.replace("9000", "70"));

@@ -126,6 +126,7 @@ impl Context {
             rq_producer,
             attr,
             atomic_locked,
+            fast_path: self.shared.config.stack.fast_path,
         };
         let app = self.qp_mut(handle)?;
         app.handle = handle;

@@ -77,7 +77,6 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             steering: parts.other_cores.as_ref().map(|other_cores| other_cores.steering()),
             other_cores: parts.other_cores,
             tcp: Tcp::new(tcp_config, nets.at(0).hasher(), parts.secret, parts.stats.clone()),
-            wires,
             mem: parts.mem,
             atomic_execution: config.rdmap.atomic_execution,
             rx_burst: Some(Box::new(Burst::new())),
@@ -93,8 +92,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             quiescence_waiters: Vec::with_capacity(limits.queue_pairs as usize),
             nets,
             stats: parts.stats.clone(),
+            single_max: usize::from(config.stack.fast_path),
+            may_be_quiet: role == CoreRole::Single && !wires.has_several(),
             work: 0,
             doorbell_stage_work: 0,
+            wires,
         };
         let announced = role == CoreRole::Follower;
         let stats = parts.stats.clone();
@@ -203,6 +205,7 @@ fn net_config(config: &Config, mac: MacAddr, secret: [u64; 2]) -> Result<NetConf
             ipv4: config.net.dad_probes_ipv4,
             ipv6: config.net.dad_probes_ipv6,
         },
+        fast_path: config.stack.fast_path,
         ..net
     })
 }
@@ -245,6 +248,7 @@ fn tcp_config(config: &Config) -> TcpConfig {
         retained_units_reserve: tx_reserve,
         retained_units_shared: tx_shared,
         terminate_reserve_frames: TERMINATE_RESERVE_FRAMES,
+        fast_path: config.stack.fast_path,
         ..config.tcp.clone()
     }
 }

@@ -138,10 +138,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// with one port and no other cores is checked; any other runs its stages.
     #[inline(always)]
     fn is_quiet(&mut self, now: Nanos) -> bool {
-        now < self.idle_until
-            && !self.clock.is_behind(now)
-            && self.dp.other_cores.is_none()
-            && self.dp.has_no_frames()
+        now < self.idle_until && !self.clock.is_behind(now) && self.dp.may_be_quiet && self.dp.has_no_frames()
     }
 
     /// The stages. Requests of contexts that arrive after the check for them wait for the next iteration.

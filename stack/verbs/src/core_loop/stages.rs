@@ -4,8 +4,8 @@
 //!
 //! ```text
 //! receive_from
-//!   on_frame         Tcp::on_fast_frame      headers, flow table, prediction, checksums
-//!     or else        Net::on_frame            headers, checksums, flow hash
+//!   on_frame         Tcp::on_fast_frame       fast: headers, flow table, prediction, checksums
+//!     or else        Net::on_frame            general: headers, checksums, flow hash
 //!     on_received    Tcp::on_segment_lending  flow table, the steps of RFC 9293
 //!     inside         LentReader::read         Stream::on_acked, Stream::on_readable_fast: FPDU, CRC, checks, copy, completion
 //!     then                                    RCV.NXT, ACK; queues an incomplete FPDU
@@ -40,7 +40,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// whether the mailbox stage has something to do.
     pub(super) fn send_posted(&mut self, mut now: Nanos) -> (Nanos, bool) {
         let queue_was_empty = self.dp.tx_ready.is_empty();
-        if queue_was_empty && let Some((slot, has_contexts_to_serve)) = self.cm.take_single_doorbell() {
+        if self.dp.tx_ready.len() < self.dp.single_max
+            && let Some((slot, has_contexts_to_serve)) = self.cm.take_single_doorbell()
+        {
             return (self.send_single(now, slot), has_contexts_to_serve);
         }
         let has_contexts_to_serve = self.cm.serve_doorbells(&mut self.dp);
@@ -120,7 +122,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let frames = burst.len();
         // As `DataPath::count_work`, while the burst is borrowed.
         self.dp.work = self.dp.work.wrapping_add(frames);
-        if frames > 1 {
+        if frames > self.dp.single_max {
             return self.on_frames(now, port);
         }
         if let Some(frame) = burst.pop() {
@@ -439,14 +441,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The transmit stage: a scheduling round for each sender.
     #[inline(always)]
     pub(super) fn transmit(&mut self, now: Nanos) {
-        match self.dp.tx_ready.len() {
-            // `Conn::send_next` checks whether the port has room. The last sender is cheaper to take than the first.
-            1 => {
-                if let Some(source) = self.dp.tx_ready.pop_back() {
-                    self.serve_sender(now, source);
-                }
-            }
-            senders => self.transmit_many(now, senders),
+        let senders = self.dp.tx_ready.len();
+        if senders > self.dp.single_max {
+            return self.transmit_many(now, senders);
+        }
+        // `Conn::send_next` checks whether the port has room. The last sender is cheaper to take than the first.
+        if let Some(source) = self.dp.tx_ready.pop_back() {
+            self.serve_sender(now, source);
         }
     }
 

@@ -18,7 +18,7 @@ const SEND_SOLICITED: u8 = Opcode::SendSolicited.control();
 impl Stream {
     /// Delivers a Send in one segment. `None` if the general path must decide. Not inlined: it needs registers of its own.
     #[inline(never)]
-    pub(super) fn place_send_fast<C: CompletionSink>(
+    pub(in crate::stream) fn place_send_fast<C: CompletionSink>(
         &mut self,
         ulpdu: &[u8],
         io: &mut Io<'_, C>,
@@ -29,7 +29,7 @@ impl Stream {
         };
         // Queue 0, the next message, offset 0 (RFC 5041 s4.3 and s5.3).
         let is_next = *place == self.rx_sends.place_of_next()?;
-        if !is_next || self.out_of_order.is_some() {
+        if !(is_next & self.fast.places) {
             return None;
         }
         let head = io.receives.head();

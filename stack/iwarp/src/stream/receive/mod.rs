@@ -147,7 +147,7 @@ impl Stream {
     /// Returns the CRC of the first FPDU of `payload` and the sum of all of `payload`, from one pass over both. `None` if
     /// the FPDU is short or incomplete, if CRCs are off, or if the processor needs two passes.
     pub fn sum_with_crc(&self, payload: &[u8]) -> Option<(u32, PrefixCrc)> {
-        let kernel = Kernel::detect().filter(|_| self.crc)?;
+        let kernel = Kernel::detect().filter(|_| self.fast.one_pass)?;
         // A multiple of four, so the sum behind it begins at an even offset.
         let bytes = fpdu::covered_bytes(payload);
         let (covered, rest) = payload.split_at_checked(bytes).filter(|_| bytes >= BYTES_MIN)?;

@@ -3,6 +3,7 @@
 mod atomic;
 mod atomic_forwarding;
 mod errors;
+mod fast_path;
 mod immediate;
 mod markers;
 mod memory;
@@ -138,6 +139,7 @@ fn config() -> StreamConfig {
         place_out_of_order: false,
         extensions: None,
         atomic_locked: false,
+        fast_path: true,
     }
 }
 

@@ -21,7 +21,7 @@ impl Stream {
     /// request is of another kind, is fenced, does not fit or names memory that it may not use. With `SUMMED` a short FPDU
     /// is summed, too, which pays only if it is the whole unit.
     #[inline(always)]
-    pub(super) fn fill_fast<C, const SUMMED: bool>(
+    pub(in crate::stream) fn fill_fast<C, const SUMMED: bool>(
         &mut self,
         room: &mut [u8],
         io: &mut Io<'_, C>,
@@ -63,7 +63,7 @@ impl Stream {
         header_bytes: usize,
     ) -> usize {
         let view = MemoryView { memory, scope: self.access_scope() };
-        let is_eligible = self.crc && !wqe.is_inline();
+        let is_eligible = self.fast.one_pass && !wqe.is_inline();
         let payload_bytes = wqe.message_bytes() as usize;
         match OnePassFpdu::new(room, header_bytes, payload_bytes).filter(|_| is_eligible) {
             Some(fpdu) => self.message_in_one_pass(fpdu, wqe, view, true).unwrap_or(0),
@@ -91,7 +91,7 @@ impl Stream {
         self.message_header(wqe, true, header);
         let written = match SUMMED && self.crc && ulpdu_bytes < BYTES_MIN {
             true => {
-                let (written, sum) = fpdu::encode_short(room, ulpdu_bytes);
+                let (written, sum) = fpdu::encode_with::<true>(room, ulpdu_bytes, true);
                 self.sender.unit_sum = Some(sum);
                 written
             }

@@ -162,7 +162,7 @@ impl Stream {
     fn fill<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> Filled {
         self.sender.unit_sum = None;
         let is_open = self.state == StreamState::Open && self.sender.gate == Gate::Open;
-        if !is_open || self.tx_markers.is_some() {
+        if !(is_open & self.fast.fills) {
             return Filled { bytes: self.fill_in_any_state(room, io), emptied: false };
         }
         // Fast: one message that is all. The loop for more would take registers.
@@ -202,7 +202,9 @@ impl Stream {
             if self.sender.under_way && left.len() < FPDU_BYTES_MIN {
                 break;
             }
-            let bytes = match if MARKED || used == 0 { None } else { self.fill_fast::<_, false>(left, io) } {
+            let written =
+                if used > 0 && self.fast.fills { self.fill_fast::<_, false>(left, io) } else { None };
+            let bytes = match written {
                 Some(bytes) => bytes,
                 None => {
                     let mut room = SegmentSpace::<MARKED>::new(left);
@@ -347,7 +349,7 @@ impl Stream {
         let Some(payload_bytes) = room.payload(header_bytes, left) else { return Ok(None) };
         let last = payload_bytes == left as usize;
         if !MARKED
-            && self.crc
+            && self.fast.one_pass
             && !wqe.is_inline()
             && let Some(fpdu) = OnePassFpdu::new(room.bytes, header_bytes, payload_bytes)
         {

@@ -77,6 +77,10 @@ pub(super) struct DataPath<P: Port> {
     /// Queue pairs that wait until no core uses a steering tag, each at most once.
     pub(super) quiescence_waiters: Vec<u32>,
     pub(super) stats: CoreStats,
+    /// The longest list of frames or senders that is handled without the loop for more: 1, or 0 if the fast path is off.
+    pub(super) single_max: usize,
+    /// An iteration may end before its stages: one port, one core.
+    pub(super) may_be_quiet: bool,
     /// Units of work in this iteration: frames, messages, events.
     pub(super) work: usize,
     /// The state of all connections is too large for the second-level cache.

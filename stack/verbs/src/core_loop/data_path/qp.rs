@@ -31,6 +31,8 @@ pub(crate) struct QpSetup {
     pub(crate) attr: QpAttr,
     /// Atomic operations use locked instructions instead of owners.
     pub(crate) atomic_locked: bool,
+    /// The stream takes the fast path where it applies.
+    pub(crate) fast_path: bool,
 }
 
 impl QpSetup {
@@ -47,6 +49,7 @@ impl QpSetup {
             place_out_of_order: self.attr.place_out_of_order.unwrap_or(false),
             extensions: None,
             atomic_locked: self.atomic_locked,
+            fast_path: self.fast_path,
         }
     }
 }

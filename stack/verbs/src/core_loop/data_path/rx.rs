@@ -145,13 +145,10 @@ impl<F: Frame> PayloadReader<F, Delivered> for LentReader<'_> {
 }
 
 impl<P: Port> DataPath<P> {
-    /// Polls the first port of a core that has no other, and returns whether nothing arrived. Received frames wait in the
+    /// Polls the port of a core that has no other, and returns whether nothing arrived. Received frames wait in the
     /// burst.
     #[inline(always)]
     pub(crate) fn has_no_frames(&mut self) -> bool {
-        if self.wires.has_several() {
-            return false;
-        }
         let Some(burst) = &mut self.rx_burst else { return false };
         self.wires.first_mut().rx_burst(burst);
         burst.is_empty()

@@ -78,32 +78,16 @@ impl<P: Port> DataPath<P> {
     #[inline]
     pub(crate) fn serve_qp(&mut self, now: Nanos, slot: u32) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
-        match (qp.conn, &qp.lifecycle) {
-            (Some(conn), Lifecycle::Running(Running { holdoff_until, .. })) if now >= *holdoff_until => {
-                self.serve_stream(now, slot, conn)
-            }
-            _ => self.serve_qp_general(now, slot),
-        }
-    }
-
-    #[inline(never)]
-    fn serve_qp_general(&mut self, now: Nanos, slot: u32) -> TxOutcome {
-        let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         qp.tx_queued = false;
         let Some(conn) = qp.conn else { return TxOutcome::default() };
-        match &qp.lifecycle {
-            // FPDUs are held back; sent bytes may need a retransmission.
-            Lifecycle::Running(Running { holdoff_until, .. })
-            | Lifecycle::Draining(Draining { holdoff_until, .. })
-                if now < *holdoff_until =>
-            {
-                self.serve_without_stream(now, slot, conn)
-            }
-            Lifecycle::Running(_)
-            | Lifecycle::AwaitingRtr
-            | Lifecycle::Draining(_)
-            | Lifecycle::Terminating { .. } => self.serve_stream(now, slot, conn),
-            _ => self.serve_without_stream(now, slot, conn),
+        // Until the end of the hold-off FPDUs are held back; sent bytes may need a retransmission.
+        let stream_runs = match &qp.lifecycle {
+            Lifecycle::Running(Running { holdoff_until, .. }) => now >= *holdoff_until,
+            other => stream_runs(other, now),
+        };
+        match stream_runs {
+            true => self.serve_stream(now, slot, conn),
+            false => self.serve_without_stream(now, slot, conn),
         }
     }
 
@@ -127,7 +111,6 @@ impl<P: Port> DataPath<P> {
     #[inline(always)]
     fn serve_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
-        qp.tx_queued = false;
         let allowance = i64::from(qp.deficit) + self.quantum.next(slot);
         let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         let mut source = stream.limited_source(io, allowance);
@@ -152,5 +135,15 @@ impl<P: Port> DataPath<P> {
             self.wait_for_quiescence(slot);
         }
         TxOutcome { read_started, check_state: !in_full_operation }
+    }
+}
+
+/// Returns whether a stream that is not in full operation sends.
+#[cold]
+#[inline(never)]
+fn stream_runs(lifecycle: &Lifecycle, now: Nanos) -> bool {
+    match lifecycle {
+        Lifecycle::Draining(Draining { holdoff_until, .. }) => now >= *holdoff_until,
+        other => matches!(other, Lifecycle::AwaitingRtr | Lifecycle::Terminating { .. }),
     }
 }
