@@ -1,6 +1,7 @@
 //! MPA, DDP and RDMAP: from the bytes of a TCP stream to registered memory, and back.
 //!
 //! - [`mpa`]: start-up frames, FPDUs, CRC and markers (RFC 5044, RFC 6581).
+//! - [`framing`]: what a stream asks of the frames around its segments; MPA's FPDUs are one implementation.
 //! - [`ddp`]: segment headers and the checks before placement (RFC 5041).
 //! - [`rdmap`]: operations, outstanding requests, the Terminate message (RFC 5040, RFC 7306).
 //! - [`terminate`]: the error codes that all three layers report.
@@ -15,6 +16,7 @@
 
 pub mod completion;
 pub mod ddp;
+pub mod framing;
 pub mod mpa;
 pub mod rdmap;
 pub mod stream;
@@ -22,6 +24,7 @@ pub mod terminate;
 pub mod wr;
 
 pub use completion::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus};
+pub use framing::Framing;
 pub use stream::{
     AtomicForwarder, CompletionSink, Io, NoCredit, Role, SharedReceives, SrqError, Stream, StreamCallbacks,
     StreamConfig, StreamError, StreamStart,

@@ -16,6 +16,8 @@
 //! an FPDU header and contains whole FPDUs (RFC 5044 s5.1). TCP *lends* the received in-order bytes. The layer above
 //! consumes whole FPDUs and leaves the rest. On request TCP also *shows* the bytes that it holds beyond a gap.
 //!
+//! The frames around segments, if a lower layer needs any, are a matter of the crate above (`Framing` of `ironwarp-iwarp`).
+//!
 //! The traits are generic parameters of the data path: no call through them is dynamic.
 #![forbid(unsafe_code)]
 

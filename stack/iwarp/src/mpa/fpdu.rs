@@ -14,6 +14,7 @@ use ironwarp_llp::ByteStream;
 use ironwarp_types::limits::MULPDU_BYTES_MIN;
 
 use super::MpaFault;
+use crate::framing::OnePassFrame;
 
 /// Octets of the length field.
 pub const LENGTH_BYTES: usize = 2;
@@ -76,6 +77,22 @@ pub fn encode_with<const SUMMED: bool>(room: &mut [u8], ulpdu_bytes: usize, crc:
     };
     *field = both.crc.to_le_bytes();
     (whole, both.sum)
+}
+
+/// Returns the FPDU at the front of `room`, for one pass over its payload; `None` if it has a pad or takes several passes.
+pub(super) fn in_one_pass(
+    room: &mut [u8],
+    header_bytes: usize,
+    payload_bytes: usize,
+) -> Option<OnePassFrame<'_>> {
+    let length = u16::try_from(header_bytes + payload_bytes).ok()?;
+    let covered_bytes = LENGTH_BYTES + usize::from(length);
+    if !covered_bytes.is_multiple_of(CRC_BYTES) {
+        return None;
+    }
+    let fpdu = room.get_mut(..covered_bytes + CRC_BYTES)?;
+    *fpdu.first_chunk_mut()? = length.to_be_bytes();
+    OnePassFrame::new(fpdu, LENGTH_BYTES + header_bytes, LENGTH_BYTES)
 }
 
 /// Writes the CRC of a whole FPDU, markers included, to its last octets.

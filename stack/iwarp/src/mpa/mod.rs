@@ -1,11 +1,15 @@
 //! MPA: marker PDU aligned framing for TCP (RFC 5044).
 //!
 //! [`startup`] exchanges the Request and Reply Frames (s7, and RFC 6581). [`fpdu`] encodes FPDUs and finds them in
-//! the stream (s4, s6). [`marker`] does the same for streams with markers (s4.3).
+//! the stream (s4, s6). [`marker`] does the same for streams with markers (s4.3). [`Mpa`]
+//! is both as the framing of a stream.
 
 pub mod fpdu;
+mod framing;
 pub mod marker;
 pub mod startup;
+
+pub use framing::Mpa;
 
 use crate::terminate::Terminate;
 

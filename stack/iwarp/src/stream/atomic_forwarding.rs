@@ -12,8 +12,9 @@ use ironwarp_mem::WordError;
 use ironwarp_types::CoreId;
 
 use super::{AtomicForwarder, Io, NoCredit, Stream};
+use crate::framing::Framing;
 
-impl Stream {
+impl<F: Framing> Stream<F> {
     /// Forwards every operation that may be forwarded now.
     #[cold]
     #[inline(never)]

@@ -1,8 +1,9 @@
 //! Invariants of a stream between two calls. Always compiled; tests and the simulator call it.
 
 use super::{Io, Stream, StreamState};
+use crate::framing::Framing;
 
-impl Stream {
+impl<F: Framing> Stream<F> {
     /// Checks that the parts of the stream agree with each other and with the rings.
     pub fn check<C>(&self, io: &Io<'_, C>) -> Result<(), &'static str> {
         let begun = self.sender.next().wrapping_sub(io.sends.head());

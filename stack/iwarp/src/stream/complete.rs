@@ -9,6 +9,7 @@ use ironwarp_stats::Counter;
 
 use super::{CompletionSink, Io, Stream, StreamState};
 use crate::completion::{Completion, CompletionOpcode, CompletionStatus};
+use crate::framing::Framing;
 use crate::wr::{CompletesWhen, SendFlags, SendOpcode, SendWqe};
 
 /// The condition under which a request of the send queue is done.
@@ -140,7 +141,7 @@ impl SendProgress {
     }
 }
 
-impl Stream {
+impl<F: Framing> Stream<F> {
     /// The peer has acknowledged `total` payload octets since the connection began. Completes the requests that this
     /// covers.
     pub fn on_acked<C: CompletionSink>(&mut self, total: u64, io: &mut Io<'_, C>) {

@@ -14,6 +14,7 @@ use super::{AtomicForwarder, CompletionSink, Io, SharedReceives, Stream, StreamC
 use crate::completion::{CompletionFlags, CompletionOpcode, CompletionStatus};
 use crate::ddp::untagged::UntaggedQueue;
 use crate::ddp::{DdpFault, Untagged};
+use crate::framing::Framing;
 use crate::rdmap::atomic::ATOMIC_RESPONSE_BYTES;
 use crate::rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicRequest, AtomicResponse, Immediate, Opcode, OutstandingRequest, READ_QUEUE,
@@ -22,7 +23,7 @@ use crate::rdmap::{
 use crate::terminate::Terminate;
 use crate::wr::SendOpcode;
 
-impl Stream {
+impl<F: Framing> Stream<F> {
     /// Sets the variant of RFC 7306 for the connection, if any. No effect after the stream has started.
     pub fn set_extensions(&mut self, extensions: Option<Rfc7306Profile>) {
         if self.state == StreamState::Idle {

@@ -14,6 +14,7 @@ use ironwarp_types::STag;
 use super::complete::DoneWhen;
 use super::{CompletionSink, Io, Stream, StreamState};
 use crate::completion::{Completion, CompletionStatus};
+use crate::framing::Framing;
 use crate::rdmap::{OutstandingRequest, RdmapFault};
 use crate::wr::{CompletesWhen, SendWqe};
 
@@ -32,7 +33,7 @@ pub(super) struct PendingDelivery {
     epoch: Epoch,
 }
 
-impl Stream {
+impl<F: Framing> Stream<F> {
     /// Returns whether a completion or request waits until no core uses an invalidated steering tag.
     pub fn awaits_quiescence(&self) -> bool {
         self.pending_delivery.is_some()

@@ -1,4 +1,4 @@
-//! The RDMAP stream of one queue pair: MPA, DDP and RDMAP over one TCP connection.
+//! The RDMAP stream of one queue pair: DDP and RDMAP, in the frames of a lower layer ([`Framing`]).
 //!
 //! For each call the core loop lends the two work rings, its callbacks, its view of memory and its counters ([`Io`]).
 //! In-order bytes go to [`Stream::on_readable`], TCP pulls units from [`Stream::unit_source`], and acknowledgements
@@ -40,8 +40,9 @@ pub use receive::Taken;
 pub use transmit::StreamSource;
 
 use crate::ddp::untagged::UntaggedQueue;
-use crate::mpa::marker::MarkerState;
+use crate::framing::Framing;
 use crate::mpa::startup::{Markers, Negotiated, ReadDepths, Rtr, RtrKinds};
+use crate::mpa::{Mpa, MpaFault};
 use crate::rdmap::{
     OutstandingRequest, OutstandingRequests, ResponderEntry, ResponderQueue, Rfc7306Profile,
     TerminatedHeaders,
@@ -112,13 +113,11 @@ pub enum Role {
 
 /// The result of start-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StreamStart {
+pub struct StreamStart<F = Mpa> {
     /// The local role.
     pub role: Role,
-    /// CRCs are in use.
-    pub crc: bool,
-    /// The directions in which markers are in use.
-    pub markers: Markers,
+    /// The frames of both directions.
+    pub framing: F,
     /// The negotiated read depths, if they differ from [`StreamConfig`]. They may be lower, or 1 instead of 0.
     pub reads: Option<ReadDepths>,
     /// The ready-to-receive indication that the initiator sends first (RFC 6581 s5).
@@ -134,8 +133,7 @@ impl StreamStart {
     pub fn plain(role: Role, crc: bool) -> Self {
         StreamStart {
             role,
-            crc,
-            markers: Markers::default(),
+            framing: Mpa::new(crc, Markers::default()),
             reads: None,
             rtr_to_send: None,
             rtr_awaited: RtrKinds::empty(),
@@ -147,8 +145,7 @@ impl StreamStart {
     pub fn agreed(role: Role, agreed: &Negotiated, startup_bytes_sent: u64) -> Self {
         StreamStart {
             role,
-            crc: agreed.crc,
-            markers: agreed.markers,
+            framing: Mpa::new(agreed.crc, agreed.markers),
             reads: Some(agreed.reads),
             rtr_to_send: agreed.rtr_to_send,
             rtr_awaited: agreed.rtr_awaited,
@@ -182,21 +179,16 @@ pub enum StreamError {
 }
 
 /// The stream of one queue pair.
-pub struct Stream {
+pub struct Stream<F = Mpa> {
     config: StreamConfig,
     /// The rights that the peer does not have here, whatever a region grants.
     withheld: Access,
     state: StreamState,
-    /// FPDUs are accepted: the stream is open, the first octets are no start-up frame, and no delivery is pending.
+    /// Segments are accepted: the stream is open, its framing is ready, and no delivery is pending.
     receiving: bool,
-    /// No bytes have arrived yet.
-    awaits_first_octets: bool,
     /// A delivery that waits until no core uses the steering tag that it invalidated.
     pending_delivery: Option<PendingDelivery>,
-    crc: bool,
-    /// The marker states of both directions, for those with markers.
-    tx_markers: Option<MarkerState>,
-    rx_markers: Option<MarkerState>,
+    framing: F,
     /// The segments that were placed out of order, if that is enabled.
     out_of_order: Option<Box<OutOfOrderPlacement>>,
     /// The kinds of ready-to-receive indication that the first FPDU may be.
@@ -228,21 +220,19 @@ pub struct Stream {
 struct FastPaths {
     /// [`Stream::complete_fast`] may complete this many requests: 1, or [`FastPaths::NEVER`].
     completes: i8,
-    /// [`Stream::fill_fast`]: no markers are sent.
-    fills: bool,
+    /// [`Stream::fill_fast`], and one pass over a long payload for its copy, CRC and sum.
+    on: bool,
     /// [`Stream::place_send_fast`]: nothing is placed out of order.
     places: bool,
-    /// The CRC of a long payload is computed in the pass that sums or copies it: CRCs are in use.
-    one_pass: bool,
 }
 
 impl FastPaths {
     /// As an unsigned number, more requests than a queue has.
     const NEVER: i8 = -1;
-    const OFF: Self = FastPaths { completes: Self::NEVER, fills: false, places: false, one_pass: false };
+    const OFF: Self = FastPaths { completes: Self::NEVER, on: false, places: false };
 }
 
-impl Stream {
+impl<F: Framing> Stream<F> {
     /// Creates a stream that has not started. Allocates all memory that it will need, except for its first outstanding Read
     /// of each direction.
     pub fn new(config: StreamConfig) -> Self {
@@ -251,11 +241,8 @@ impl Stream {
             withheld: Access::empty(),
             state: StreamState::Idle,
             receiving: false,
-            awaits_first_octets: true,
             pending_delivery: None,
-            crc: true,
-            tx_markers: None,
-            rx_markers: None,
+            framing: F::default(),
             out_of_order: OutOfOrderPlacement::new_if_enabled(config.place_out_of_order),
             rtr_awaited: RtrKinds::empty(),
             error: None,
@@ -276,20 +263,14 @@ impl Stream {
     }
 
     /// Enters full operation: both directions carry only FPDUs from now on.
-    pub fn start(&mut self, start: StreamStart) {
+    pub fn start(&mut self, start: StreamStart<F>) {
         if self.state == StreamState::Idle {
             self.state = StreamState::Open;
-            self.crc = start.crc;
-            self.tx_markers = start.markers.sent.then(MarkerState::new);
-            self.rx_markers = start.markers.received.then(MarkerState::new);
+            self.framing = start.framing;
+            self.receiving = self.framing.is_ready();
             self.start_out_of_order();
             if self.config.fast_path {
-                self.fast = FastPaths {
-                    completes: 1,
-                    fills: self.tx_markers.is_none(),
-                    places: self.out_of_order.is_none(),
-                    one_pass: self.crc,
-                };
+                self.fast = FastPaths { completes: 1, on: true, places: self.out_of_order.is_none() };
             }
             self.rtr_awaited = start.rtr_awaited;
             if let Some(ReadDepths { ird, ord }) = start.reads {
@@ -307,11 +288,10 @@ impl Stream {
         self.sender.may_send()
     }
 
-    /// Returns whether the stream may take bytes that are not in TCP's queue: in full operation, without markers and
-    /// without out-of-order placement.
-    #[inline]
-    pub fn reads_lent_bytes(&self) -> bool {
-        self.receiving && self.may_send() && self.rx_markers.is_none() && self.out_of_order.is_none()
+    /// Returns whether a Terminate with `error` may be sent. RFC 5044 s7.1.2: a responder that has received no FPDU
+    /// may not send one, not even a Terminate. s8: no Terminate is sent for a wrong start-up frame.
+    pub fn may_send_terminate(&self, error: Terminate) -> bool {
+        self.sender.may_send() && error != MpaFault::Startup.into()
     }
 
     /// Returns the depths of Reads of its [`StreamConfig`].
@@ -427,7 +407,7 @@ impl Stream {
     }
 }
 
-impl core::fmt::Debug for Stream {
+impl<F> core::fmt::Debug for Stream<F> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Stream")
             .field("qp", &self.config.qp)

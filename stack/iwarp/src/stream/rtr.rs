@@ -11,6 +11,7 @@ use ironwarp_types::STag;
 use super::Stream;
 use super::transmit::SegmentSpace;
 use crate::ddp::{Header, TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
+use crate::framing::Framing;
 use crate::mpa::startup::{Rtr, RtrKinds};
 use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{Opcode, OutstandingRequest, READ_QUEUE, ReadRequest, SEND_QUEUE};
@@ -22,14 +23,14 @@ const RTR_STAG: STag = STag(1);
 const RTR_READ: ReadRequest =
     ReadRequest { sink_stag: RTR_STAG, sink_to: 0, bytes: 0, source_stag: RTR_STAG, source_to: 0 };
 
-impl Stream {
+impl<F: Framing> Stream<F> {
     /// The first unit: the indication alone.
     #[cold]
     pub(super) fn fill_rtr(&mut self, room: &mut [u8], stats: &CoreStats) -> usize {
         let Some(rtr) = self.sender.rtr() else { return 0 };
-        let mut room = SegmentSpace::<true>::new(room);
+        let mut room = SegmentSpace::new(room, &self.framing);
         let Some(ulpdu_bytes) = self.write_rtr(rtr, &mut room) else { return 0 };
-        let written = self.encode_fpdu(room, ulpdu_bytes);
+        let written = self.complete_frame(room.bytes, ulpdu_bytes);
         if written > 0 {
             self.rtr_sent(rtr);
             stats.count(Counter::IwarpTxFpdus);
@@ -38,7 +39,7 @@ impl Stream {
         written
     }
 
-    fn write_rtr(&mut self, rtr: Rtr, room: &mut SegmentSpace<'_, true>) -> Option<usize> {
+    fn write_rtr(&mut self, rtr: Rtr, room: &mut SegmentSpace<'_>) -> Option<usize> {
         let (send_msn, read_msn) = self.sender.next_msns();
         let untagged = |opcode: Opcode, qn, msn| Untagged {
             last: true,
@@ -50,18 +51,18 @@ impl Stream {
         };
         match rtr {
             Rtr::Send => {
-                let out = room.ulpdu(UNTAGGED_BYTES)?;
+                let out = room.ulpdu::<F>(UNTAGGED_BYTES)?;
                 Some(untagged(Opcode::Send, SEND_QUEUE, *send_msn).encode(out))
             }
             Rtr::Write => {
-                let out = room.ulpdu(TAGGED_BYTES)?;
+                let out = room.ulpdu::<F>(TAGGED_BYTES)?;
                 let ulp = Opcode::Write.control();
                 Some(Tagged { last: true, ulp, stag: RTR_STAG, tagged_offset: 0 }.encode(out))
             }
             // Without memory for the Read nothing is written. The indication is tried again.
             Rtr::Read if !self.outstanding.reserve() => None,
             Rtr::Read => {
-                let out = room.ulpdu(UNTAGGED_BYTES + READ_REQUEST_BYTES)?;
+                let out = room.ulpdu::<F>(UNTAGGED_BYTES + READ_REQUEST_BYTES)?;
                 untagged(Opcode::ReadRequest, READ_QUEUE, *read_msn).encode(out);
                 *out.last_chunk_mut()? = RTR_READ.encode();
                 Some(UNTAGGED_BYTES + READ_REQUEST_BYTES)

@@ -44,8 +44,9 @@ use ironwarp_stats::{CoreStats, Counter};
 use super::cursor::{MemoryView, SgeCursor};
 use super::{Io, Stream};
 use crate::ddp::{DdpFault, Header, Tagged};
-use crate::mpa::MpaFault;
+use crate::framing::Framing;
 use crate::mpa::marker::{MARKER_BYTES, MarkerState};
+use crate::mpa::{Mpa, MpaFault};
 use crate::rdmap::Opcode;
 use crate::wr::SgeList;
 #[cfg(test)]
@@ -108,7 +109,7 @@ impl From<NotRecorded> for SkipReason {
     }
 }
 
-impl Stream {
+impl Stream<Mpa> {
     /// Returns whether [`Stream::on_out_of_order`] can place anything: the queue pair enabled it, and received data
     /// has markers and CRCs.
     pub fn places_out_of_order(&self) -> bool {
@@ -120,7 +121,7 @@ impl Stream {
     #[cold]
     pub fn on_out_of_order<C>(&mut self, bytes: &impl OutOfOrderBytes, scratch: &mut [u8], io: &Io<'_, C>) {
         let Some(marker_state) =
-            self.rx_markers.filter(|_| self.accepts_fpdus() && self.places_out_of_order())
+            self.framing.rx_markers.filter(|_| self.accepts_fpdus() && self.places_out_of_order())
         else {
             return;
         };
@@ -151,7 +152,9 @@ impl Stream {
         scratch: &mut [u8],
         io: &Io<'_, C>,
     ) -> Result<(), SkipReason> {
-        let (Some(marker_state), Some(out_of_order)) = (self.rx_markers, self.out_of_order.as_deref()) else {
+        let (Some(marker_state), Some(out_of_order)) =
+            (self.framing.rx_markers, self.out_of_order.as_deref())
+        else {
             return Ok(());
         };
         if out_of_order.runs.covers(&fpdu) {
@@ -161,7 +164,9 @@ impl Stream {
             .map_err(|_| SkipReason::BadFpdu)?;
         if fpdu.end <= latest_start { Ok(()) } else { self.place_out_of_order_segment(fpdu, ulpdu, io) }
     }
+}
 
+impl<F: Framing> Stream<F> {
     fn place_out_of_order_segment<C>(
         &mut self,
         fpdu: Range<u32>,
@@ -207,9 +212,9 @@ impl Stream {
         }
     }
 
-    /// Activates placement if start-up negotiated markers and CRCs.
+    /// Activates placement if the framing allows it.
     pub(super) fn start_out_of_order(&mut self) {
-        if self.rx_markers.is_none() || !self.crc {
+        if !self.framing.finds_frames_out_of_order() {
             self.out_of_order = None;
         } else if let Some(out_of_order) = &mut self.out_of_order {
             out_of_order.active = true;

@@ -9,13 +9,14 @@ use ironwarp_mem::{Access, AccessScope};
 use crate::completion::{CompletionFlags, CompletionStatus};
 use crate::ddp::UNTAGGED_BYTES;
 use crate::ddp::header::LAST_UNTAGGED;
+use crate::framing::Framing;
 use crate::rdmap::Opcode;
 use crate::stream::{CompletionSink, Io, Stream};
 
 const SEND: u8 = Opcode::Send.control();
 const SEND_SOLICITED: u8 = Opcode::SendSolicited.control();
 
-impl Stream {
+impl<F: Framing> Stream<F> {
     /// Delivers a Send in one segment. `None` if the general path must decide. Not inlined: it needs registers of its own.
     #[inline(never)]
     pub(in crate::stream) fn place_send_fast<C: CompletionSink>(

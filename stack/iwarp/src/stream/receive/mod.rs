@@ -1,28 +1,25 @@
-//! The receive side: from in-order bytes to placed data, completions and pending responses.
+//! The receive side: from in-order bytes, or messages, to placed data, completions and pending responses.
 //!
-//! Every FPDU is checked in the order of the layers: CRC, DDP header and buffer (RFC 5041 s7.1), RDMAP operation and
+//! Every segment is checked in the order of the layers: the CRC of its frame, DDP header and buffer (RFC 5041 s7.1), RDMAP operation and
 //! version, then the rules of the operation (RFC 5040 s7.2). A segment is placed only after all checks, so a refused
-//! FPDU does not change memory. The first refused FPDU ends the stream, and later bytes are dropped.
+//! one does not change memory. The first refused segment ends the stream, and later ones are dropped.
 
+mod byte_stream;
 mod fast;
 
-use ironwarp_arch::checksum;
-use ironwarp_arch::one_pass::{BYTES_MIN, CrcAndSum, Kernel, PrefixCrc};
-use ironwarp_llp::ByteStream;
+pub use byte_stream::Taken;
 use ironwarp_mem::{Access, AccessError, AccessScope};
-use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_stats::Counter;
 use ironwarp_types::STag;
 
 use super::cursor::{MemoryView, SgeCursor};
-use super::out_of_order::OutOfOrderPlacement;
 use super::{
     CompletionSink, Io, SharedReceives, SrqError, Stream, StreamCallbacks, StreamError, StreamState,
 };
 use crate::completion::{Completion, CompletionFlags, CompletionStatus};
 use crate::ddp::untagged::UntaggedQueue;
 use crate::ddp::{DdpFault, Header, Tagged, Untagged};
-use crate::mpa::marker::MarkerState;
-use crate::mpa::{MpaFault, fpdu};
+use crate::framing::Framing;
 use crate::rdmap::atomic::ATOMIC_REQUEST_BYTES;
 use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{
@@ -78,180 +75,43 @@ pub(super) fn bad_response(error: Terminate, is_indication: bool) -> StreamFault
     }
 }
 
-/// What [`Stream::on_readable_fast`] has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Taken {
-    /// Bytes that the stream took. The others are no whole FPDU, or have to wait.
-    pub bytes: usize,
-    /// The stream ended.
-    pub ended: bool,
-}
-
-impl Stream {
-    /// Takes every whole FPDU from `bytes` and leaves incomplete ones. An FPDU in several pieces is gathered in
-    /// `scratch`, the core's buffer of `FPDU_MARKED_BYTES_MAX` octets.
-    ///
-    /// An error is returned once. Afterwards all bytes are taken and dropped (RFC 5041 s7.1), so TCP continues to
-    /// acknowledge and the Terminate can be delivered.
-    pub fn on_readable<C: StreamCallbacks>(
-        &mut self,
-        bytes: &mut impl ByteStream,
-        scratch: &mut [u8],
-        io: &mut Io<'_, C>,
-    ) -> Result<(), StreamError> {
-        if !self.receiving {
-            self.begin_receiving(bytes, io)?;
-        }
-        while self.receiving {
-            let Some(size) = self.whole_fpdu_bytes(bytes) else { return Ok(()) };
-            let decoded = self.decode(size, bytes, scratch, io.stats);
-            let outcome = self.on_fpdu(decoded, io);
-            bytes.consume(size);
-            if outcome.is_err() {
-                bytes.consume(bytes.available());
-                return outcome;
-            }
-        }
-        if matches!(self.state, StreamState::Terminating | StreamState::Ended) {
-            bytes.consume(bytes.available());
-        }
-        Ok(())
-    }
-
-    /// [`Stream::on_readable`] for bytes in one piece, of a stream that [reads lent bytes](Stream::reads_lent_bytes).
-    /// `crc` is that of the first FPDU, if it was computed before. [`Stream::error`] says why the stream ended, if it did.
-    #[inline(always)]
-    pub fn on_readable_fast<C: StreamCallbacks>(
-        &mut self,
-        bytes: &[u8],
-        mut crc: PrefixCrc,
-        io: &mut Io<'_, C>,
-    ) -> Taken {
-        let mut rest = bytes;
-        while self.receiving
-            && let Some((whole, after)) = fpdu::split_whole(rest)
-        {
-            let decoded = fpdu::decode_with(whole, self.crc, core::mem::take(&mut crc));
-            if self.on_fpdu(decoded, io).is_err() {
-                return Taken { bytes: bytes.len(), ended: true };
-            }
-            rest = after;
-        }
-        if matches!(self.state, StreamState::Terminating | StreamState::Ended) {
-            rest = &[];
-        }
-        // `rest` is the end of `bytes`.
-        Taken { bytes: bytes.len().wrapping_sub(rest.len()), ended: false }
-    }
-
-    /// Returns the CRC of the first FPDU of `payload` and the sum of all of `payload`, from one pass over both. `None` if
-    /// the FPDU is short or incomplete, if CRCs are off, or if the processor needs two passes.
-    pub fn sum_with_crc(&self, payload: &[u8]) -> Option<(u32, PrefixCrc)> {
-        let kernel = Kernel::detect().filter(|_| self.fast.one_pass)?;
-        // A multiple of four, so the sum behind it begins at an even offset.
-        let bytes = fpdu::covered_bytes(payload);
-        let (covered, rest) = payload.split_at_checked(bytes).filter(|_| bytes >= BYTES_MIN)?;
-        let CrcAndSum { crc, sum } = kernel.read(0, covered);
-        Some((sum + checksum::sum(rest), PrefixCrc { bytes: bytes as u32, crc }))
-    }
-
-    /// Returns the length of the FPDU at the front of `bytes` once all of it has arrived.
-    #[inline]
-    fn whole_fpdu_bytes(&self, bytes: &impl ByteStream) -> Option<usize> {
-        match &self.rx_markers {
-            None => fpdu::whole_fpdu_bytes(bytes),
-            Some(marker_state) => whole_marked_fpdu_bytes(marker_state, bytes),
-        }
-    }
-
-    /// Checks a whole FPDU and returns its ULPDU. A contiguous FPDU without markers is not copied.
-    #[inline]
-    fn decode<'a>(
-        &mut self,
-        size: usize,
-        bytes: &'a impl ByteStream,
-        scratch: &'a mut [u8],
-        stats: &CoreStats,
-    ) -> Result<&'a [u8], MpaFault> {
-        match (bytes.front().get(..size), &self.rx_markers) {
-            (Some(whole), None) => fpdu::decode(whole, self.crc),
-            _ => self.decode_in_scratch(size, bytes, scratch, stats),
-        }
-    }
-
-    /// [`Stream::decode`] for an FPDU in several pieces or with markers.
-    #[inline(never)]
-    fn decode_in_scratch<'a>(
-        &mut self,
-        size: usize,
-        bytes: &'a impl ByteStream,
-        scratch: &'a mut [u8],
-        stats: &CoreStats,
-    ) -> Result<&'a [u8], MpaFault> {
-        match (bytes.front().get(..size), &mut self.rx_markers) {
-            (Some(whole), None) => fpdu::decode(whole, self.crc),
-            (Some(whole), Some(marker_state)) => {
-                begin_out_of_order(&mut self.out_of_order, size);
-                marker_state.decode(whole, scratch, self.crc)
-            }
-            (None, marker_state) => {
-                stats.count(Counter::IwarpRxFpdusReassembled);
-                let whole = scratch.get_mut(..size).ok_or(MpaFault::LocalCatastrophic)?;
-                bytes.peek(whole);
-                match marker_state {
-                    None => fpdu::decode(whole, self.crc),
-                    Some(marker_state) => {
-                        begin_out_of_order(&mut self.out_of_order, size);
-                        marker_state.decode_gathered(whole, self.crc)
-                    }
-                }
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn on_fpdu<C: StreamCallbacks>(
-        &mut self,
-        decoded: Result<&[u8], MpaFault>,
-        io: &mut Io<'_, C>,
-    ) -> Result<(), StreamError> {
-        // RFC 5044 s7.1.2, rule 4: a responder may send once the initiator is in full operation. The gate opens even
-        // for a wrong CRC: otherwise the Terminate for it could not be sent.
-        let first = self.sender.open_gate();
-        io.stats.count(Counter::IwarpRxFpdus);
-        let ulpdu = match decoded {
-            Ok(ulpdu) => ulpdu,
-            Err(fault) => return Err(self.on_bad_fpdu(fault, io)),
-        };
-        if first && self.is_rtr_send(ulpdu, io.stats) {
-            return Ok(());
-        }
-        match self.on_ddp_segment(ulpdu, io) {
-            Err(fault) => Err(self.fail_segment(fault, ulpdu, io)),
-            Ok(()) if self.receiving => Ok(()),
-            Ok(()) => self.error.map_or(Ok(()), Err),
-        }
-    }
-
-    /// RFC 5044 s8: neither this FPDU nor anything after it is used.
-    #[cold]
-    fn on_bad_fpdu<C: CompletionSink>(&mut self, fault: MpaFault, io: &mut Io<'_, C>) -> StreamError {
-        let counter = match fault {
-            MpaFault::Marker => Counter::IwarpRxMarkerErrors,
-            MpaFault::Crc => Counter::IwarpRxCrcErrors,
-            _ => Counter::IwarpLocalErrors,
-        };
-        io.stats.count(counter);
-        self.fail(fault, TerminatedHeaders::default(), io)
-    }
-
-    #[inline(always)]
-    fn on_ddp_segment<C: StreamCallbacks>(
+impl<F: Framing> Stream<F> {
+    /// Takes the next message of a lower layer whose messages are DDP segments (RFC 5041 s3). `Ok(false)`: a delivery waits
+    /// until no core uses a steering tag, so the message must be offered again. An error is returned once; afterwards
+    /// messages are dropped.
+    pub fn on_message<C: StreamCallbacks>(
         &mut self,
         ulpdu: &[u8],
         io: &mut Io<'_, C>,
-    ) -> Result<(), StreamFault> {
-        if self.place_send_fast(ulpdu, io).is_some() { Ok(()) } else { self.on_general_segment(ulpdu, io) }
+    ) -> Result<bool, StreamError> {
+        if !self.receiving {
+            self.resume_delivery(io);
+        }
+        if !self.receiving {
+            return Ok(self.state != StreamState::Open);
+        }
+        let first = self.sender.open_gate();
+        io.stats.count(Counter::IwarpRxFpdus);
+        self.on_ulpdu(ulpdu, first, io).map(|()| true)
+    }
+
+    /// Handles a ULPDU. The `first` one may be a ready-to-receive indication.
+    #[inline(always)]
+    fn on_ulpdu<C: StreamCallbacks>(
+        &mut self,
+        ulpdu: &[u8],
+        first: bool,
+        io: &mut Io<'_, C>,
+    ) -> Result<(), StreamError> {
+        if first && self.is_rtr_send(ulpdu, io.stats) {
+            return Ok(());
+        }
+        if self.place_send_fast(ulpdu, io).is_none()
+            && let Err(fault) = self.on_general_segment(ulpdu, io)
+        {
+            return Err(self.fail_segment(fault, ulpdu, io));
+        }
+        if self.receiving { Ok(()) } else { self.error.map_or(Ok(()), Err) }
     }
 
     #[inline(never)]
@@ -557,18 +417,5 @@ impl Stream {
             seq = seq.wrapping_add(1);
         }
         None
-    }
-}
-
-/// Out of line, because few streams have markers.
-#[inline(never)]
-fn whole_marked_fpdu_bytes(marker_state: &MarkerState, bytes: &impl ByteStream) -> Option<usize> {
-    marker_state.whole_fpdu_bytes(bytes)
-}
-
-/// Records the next FPDU in order. Only streams with markers place out of order.
-fn begin_out_of_order(out_of_order: &mut Option<Box<OutOfOrderPlacement>>, size: usize) {
-    if let Some(out_of_order) = out_of_order {
-        out_of_order.on_next_in_order(size);
     }
 }

@@ -8,7 +8,7 @@ use crate::mpa::startup::Markers;
 
 fn started(role: Role, markers: Markers, crc: bool) -> Endpoint {
     let mut side = Endpoint::idle(config());
-    side.stream.start(StreamStart { markers, ..StreamStart::plain(role, crc) });
+    side.stream.start(StreamStart { framing: Mpa::new(crc, markers), ..StreamStart::plain(role, crc) });
     side
 }
 

@@ -7,6 +7,7 @@ mod fast_path;
 mod immediate;
 mod markers;
 mod memory;
+mod messages;
 mod one_pass;
 mod operations;
 mod oracle;
@@ -111,8 +112,8 @@ impl AtomicForwarder for &mut CompletionLog {
     }
 }
 
-struct Endpoint {
-    stream: Stream,
+struct Endpoint<F = Mpa> {
+    stream: Stream<F>,
     sends: SlotConsumer<SendWqe>,
     receives: SlotConsumer<RecvWqe>,
     sq: SlotProducer<SendWqe>,
@@ -143,8 +144,8 @@ fn config() -> StreamConfig {
     }
 }
 
-impl Endpoint {
-    fn idle(config: StreamConfig) -> Self {
+impl<F: Framing> Endpoint<F> {
+    fn with_framing(config: StreamConfig) -> Self {
         let (sq, sends) = slots::ring(config.send_depth as usize);
         let (rq, receives) = slots::ring(64);
         let (table, memory) = memory();
@@ -164,21 +165,7 @@ impl Endpoint {
         }
     }
 
-    fn started(config: StreamConfig, role: Role, crc: bool) -> Self {
-        let mut side = Endpoint::idle(config);
-        side.stream.start(StreamStart::plain(role, crc));
-        side
-    }
-
-    fn initiator() -> Self {
-        Endpoint::started(config(), Role::Initiator, true)
-    }
-
-    fn responder() -> Self {
-        Endpoint::started(config(), Role::Responder, true)
-    }
-
-    fn with<R>(&mut self, call: impl FnOnce(&mut Stream, &mut Io<'_, &mut CompletionLog>) -> R) -> R {
+    fn with<R>(&mut self, call: impl FnOnce(&mut Stream<F>, &mut Io<'_, &mut CompletionLog>) -> R) -> R {
         let Endpoint { stream, sends, receives, memory, stats, log, .. } = self;
         call(stream, &mut Io { sends, receives, rq_producer: None, callbacks: log, memory, stats })
     }
@@ -247,15 +234,6 @@ impl Endpoint {
         std::iter::repeat_with(|| self.pull(room)).take_while(|unit| !unit.is_empty()).collect()
     }
 
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
-        self.arrived.push(bytes);
-        let Endpoint { stream, sends, receives, memory, stats, log, arrived, scratch, .. } = self;
-        let mut io = Io { sends, receives, rq_producer: None, callbacks: log, memory, stats };
-        let outcome = stream.on_readable(arrived, scratch, &mut io);
-        self.check();
-        outcome
-    }
-
     fn check(&mut self) {
         assert_eq!(self.with(|stream, io| stream.check(io)), Ok(()));
     }
@@ -267,14 +245,43 @@ impl Endpoint {
         self.check();
     }
 
+    fn counted(&self, counter: Counter) -> u64 {
+        self.stats.read(counter)
+    }
+}
+
+impl Endpoint {
+    fn idle(config: StreamConfig) -> Self {
+        Endpoint::with_framing(config)
+    }
+
+    fn started(config: StreamConfig, role: Role, crc: bool) -> Self {
+        let mut side = Endpoint::idle(config);
+        side.stream.start(StreamStart::plain(role, crc));
+        side
+    }
+
     fn bytes(region: &Region) -> Vec<u8> {
         let mut bytes = vec![0; region.len()];
         region.read_at(0, &mut bytes).unwrap();
         bytes
     }
 
-    fn counted(&self, counter: Counter) -> u64 {
-        self.stats.read(counter)
+    fn initiator() -> Self {
+        Endpoint::started(config(), Role::Initiator, true)
+    }
+
+    fn responder() -> Self {
+        Endpoint::started(config(), Role::Responder, true)
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
+        self.arrived.push(bytes);
+        let Endpoint { stream, sends, receives, memory, stats, log, arrived, scratch, .. } = self;
+        let mut io = Io { sends, receives, rq_producer: None, callbacks: log, memory, stats };
+        let outcome = stream.on_readable(arrived, scratch, &mut io);
+        self.check();
+        outcome
     }
 }
 

@@ -14,6 +14,7 @@ use ironwarp_stats::Counter;
 use super::SegmentSpace;
 use crate::completion::CompletionStatus;
 use crate::ddp::UNTAGGED_BYTES;
+use crate::framing::Framing;
 use crate::rdmap::atomic::{ATOMIC_REQUEST_BYTES, ATOMIC_RESPONSE_BYTES};
 use crate::rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicRequest, AtomicResponse, Immediate, Opcode, OutstandingRequest, READ_QUEUE,
@@ -26,15 +27,15 @@ use crate::wr::{SendOpcode, SendWqe};
 /// Octets of the word that an atomic operation changes.
 const WORD_BYTES: u32 = 8;
 
-impl Stream {
+impl<F: Framing> Stream<F> {
     /// Writes the segment of a request that is not in RFC 5040.
     #[cold]
     #[inline(never)]
-    pub(super) fn extended_segment<const MARKED: bool>(
+    pub(super) fn extended_segment(
         &mut self,
         wqe: &SendWqe,
         view: MemoryView<'_>,
-        room: SegmentSpace<'_, MARKED>,
+        room: SegmentSpace<'_>,
     ) -> Result<Option<usize>, CompletionStatus> {
         let profile = self.config.extensions.ok_or(CompletionStatus::LocalOperation)?;
         match wqe.opcode.spec().message {
@@ -45,12 +46,12 @@ impl Stream {
         }
     }
 
-    fn immediate<const MARKED: bool>(
+    fn immediate(
         &mut self,
         profile: Rfc7306Profile,
         opcode: Opcode,
         wqe: &SendWqe,
-        room: SegmentSpace<'_, MARKED>,
+        room: SegmentSpace<'_>,
     ) -> Result<Option<usize>, CompletionStatus> {
         // RFC 7306 s6.3: exactly eight octets.
         let bytes = wqe.inline_bytes().filter(|_| wqe.is_inline()).unwrap_or_default();
@@ -63,12 +64,12 @@ impl Stream {
 
     /// RFC 7306 s5.2.1. The identifier that the peer repeats is the sequence number of the request, so it is unique
     /// among the outstanding requests.
-    fn atomic_request<const MARKED: bool>(
+    fn atomic_request(
         &mut self,
         profile: Rfc7306Profile,
         wqe: &SendWqe,
         view: MemoryView<'_>,
-        room: SegmentSpace<'_, MARKED>,
+        room: SegmentSpace<'_>,
     ) -> Result<Option<usize>, CompletionStatus> {
         let (list, seq) = (wqe.gather(), self.sender.next);
         let operation = wqe.atomic().filter(|_| profile.swap || wqe.opcode != SendOpcode::Swap);
@@ -108,14 +109,14 @@ impl Stream {
     /// Without space for the response the word is not changed.
     #[cold]
     #[inline(never)]
-    pub(super) fn atomic_response<C: CompletionSink + AtomicForwarder, const MARKED: bool>(
+    pub(super) fn atomic_response<C: CompletionSink + AtomicForwarder>(
         &mut self,
-        mut room: SegmentSpace<'_, MARKED>,
+        mut room: SegmentSpace<'_>,
         io: &mut Io<'_, C>,
     ) -> Option<usize> {
         let profile = self.config.extensions?;
         let entry = *self.responses.sendable()?;
-        room.ulpdu(UNTAGGED_BYTES + ATOMIC_RESPONSE_BYTES)?;
+        room.ulpdu::<F>(UNTAGGED_BYTES + ATOMIC_RESPONSE_BYTES)?;
         let (identifier, msn, outcome) = match entry {
             ResponderEntry::Atomic { request, msn, .. } => {
                 (request.identifier, msn, self.execute_atomic(&request, io))
@@ -175,12 +176,12 @@ impl Stream {
     }
 
     /// Writes a message of one segment with the next number of its queue; `None` if it does not fit.
-    fn untagged_segment<const MARKED: bool>(
+    fn untagged_segment(
         &mut self,
         profile: Rfc7306Profile,
         opcode: Opcode,
         octets: &[u8],
-        mut room: SegmentSpace<'_, MARKED>,
+        mut room: SegmentSpace<'_>,
     ) -> Option<usize> {
         let number = match profile.queue(opcode)? {
             READ_QUEUE => &mut self.sender.read_msn,
@@ -188,11 +189,11 @@ impl Stream {
             _ => &mut self.sender.send_msn,
         };
         let ulpdu_bytes = UNTAGGED_BYTES + octets.len();
-        let (header, payload) = room.ulpdu(ulpdu_bytes)?.split_at_mut_checked(UNTAGGED_BYTES)?;
+        let (header, payload) = room.ulpdu::<F>(ulpdu_bytes)?.split_at_mut_checked(UNTAGGED_BYTES)?;
         profile.header(opcode, *number)?.encode(header);
         payload.copy_from_slice(octets);
         *number = number.wrapping_add(1);
-        Some(self.encode_fpdu(room, ulpdu_bytes))
+        Some(self.complete_frame(room.bytes, ulpdu_bytes))
     }
 }
 

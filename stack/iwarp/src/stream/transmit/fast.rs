@@ -1,4 +1,4 @@
-//! The fast path of the send side: the next request is a Send or Write that fits in the segment as one FPDU.
+//! The fast path of the send side: the next request is a Send or Write that fits in the unit as one frame.
 //!
 //! It takes the same bytes and the same order as the general path, which decides what this one leaves: which queue sends
 //! next, where a message is cut, and why a request fails.
@@ -8,17 +8,16 @@ use ironwarp_mem::CoreMem;
 use ironwarp_stats::Counter;
 
 use super::FENCES;
-use super::one_pass::OnePassFpdu;
 use crate::ddp::{TAGGED_BYTES, UNTAGGED_BYTES};
-use crate::mpa::fpdu::{self, LENGTH_BYTES, MULPDU_BYTES_MAX};
+use crate::framing::Framing;
 use crate::stream::cursor::{MemoryView, SgeCursor};
 use crate::stream::{Io, Stream};
 use crate::wr::{SendOpcode, SendWqe};
 
-impl Stream {
-    /// Writes the next request as one FPDU to the front of `room`, without markers. Returns its length, or `None` with
+impl<F: Framing> Stream<F> {
+    /// Writes the next request as one frame to the front of `room`. Returns its length, or `None` with
     /// nothing changed if the general path must decide: a message is under way, the peer waits for a response, or the
-    /// request is of another kind, is fenced, does not fit or names memory that it may not use. With `SUMMED` a short FPDU
+    /// request is of another kind, is fenced, does not fit or names memory that it may not use. With `SUMMED` a short frame
     /// is summed, too, which pays only if it is the whole unit.
     #[inline(always)]
     pub(in crate::stream) fn fill_fast<C, const SUMMED: bool>(
@@ -37,7 +36,7 @@ impl Stream {
         let header_bytes = if wqe.opcode == SendOpcode::Write { TAGGED_BYTES } else { UNTAGGED_BYTES };
         let payload_bytes = wqe.message_bytes() as usize;
         let ulpdu_bytes = header_bytes + payload_bytes;
-        if ulpdu_bytes > MULPDU_BYTES_MAX || fpdu::fpdu_bytes(ulpdu_bytes) > room.len() {
+        if ulpdu_bytes > self.framing.mulpdu(room.len()) {
             return None;
         }
         let written = match payload_bytes < BYTES_MIN {
@@ -53,7 +52,7 @@ impl Stream {
         Some(written)
     }
 
-    /// Writes a long message as the one FPDU in `room`, in one pass if possible. Returns its length, or 0.
+    /// Writes a long message as the one frame in `room`, in one pass if possible. Returns its length, or 0.
     #[inline(never)]
     fn long_message(
         &mut self,
@@ -63,15 +62,17 @@ impl Stream {
         header_bytes: usize,
     ) -> usize {
         let view = MemoryView { memory, scope: self.access_scope() };
-        let is_eligible = self.fast.one_pass && !wqe.is_inline();
         let payload_bytes = wqe.message_bytes() as usize;
-        match OnePassFpdu::new(room, header_bytes, payload_bytes).filter(|_| is_eligible) {
-            Some(fpdu) => self.message_in_one_pass(fpdu, wqe, view, true).unwrap_or(0),
+        if wqe.is_inline() {
+            return self.message_in_passes::<false>(wqe, memory, room, header_bytes);
+        }
+        match self.one_pass_frame(room, header_bytes, payload_bytes) {
+            Some(frame) => self.message_in_one_pass(frame, wqe, view, true).unwrap_or(0),
             None => self.message_in_passes::<false>(wqe, memory, room, header_bytes),
         }
     }
 
-    /// Writes a message as the one FPDU in `room`. Returns its length, or 0 if its memory may not be used.
+    /// Writes a message as the one frame in `room`. Returns its length, or 0 if its memory may not be used.
     #[inline(always)]
     fn message_in_passes<const SUMMED: bool>(
         &mut self,
@@ -81,7 +82,7 @@ impl Stream {
         header_bytes: usize,
     ) -> usize {
         let ulpdu_bytes = header_bytes + wqe.message_bytes() as usize;
-        let ulpdu = room.get_mut(LENGTH_BYTES..LENGTH_BYTES + ulpdu_bytes);
+        let ulpdu = room.get_mut(F::HEAD_BYTES..F::HEAD_BYTES + ulpdu_bytes);
         let Some((header, payload)) = ulpdu.and_then(|ulpdu| ulpdu.split_at_mut_checked(header_bytes)) else {
             return 0;
         };
@@ -89,14 +90,10 @@ impl Stream {
             return 0;
         }
         self.message_header(wqe, true, header);
-        let written = match SUMMED && self.crc && ulpdu_bytes < BYTES_MIN {
-            true => {
-                let (written, sum) = fpdu::encode_with::<true>(room, ulpdu_bytes, true);
-                self.sender.unit_sum = Some(sum);
-                written
-            }
-            false => fpdu::encode(room, ulpdu_bytes, self.crc),
-        };
+        let (written, sum) = self.framing.complete::<SUMMED>(room, ulpdu_bytes);
+        if SUMMED {
+            self.sender.unit_sum = sum;
+        }
         self.send_progress.on_pulled(written);
         written
     }

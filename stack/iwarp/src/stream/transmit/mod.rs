@@ -4,9 +4,8 @@
 //! one, because strict receivers refuse that. With `interleave_untagged`, untagged messages may go between the
 //! segments of a Read Response.
 //!
-//! A unit is as many whole FPDUs as fit in the segment. A message is cut at MULPDU, and small messages share a
-//! segment. Every payload is copied, and the CRC is that of the copy. With markers the segment holds less;
-//! they are inserted when the FPDU is complete.
+//! A unit is as many whole frames ([`Framing`]) as fit in the segment. A message is cut at MULPDU, and small messages
+//! share a segment. Every payload is copied, and the CRC is that of the copy.
 
 mod extended;
 mod fast;
@@ -18,7 +17,7 @@ mod sender;
 use ironwarp_llp::UnitSource;
 use ironwarp_mem::{Access, CoreMem};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_types::limits::MESSAGE_BYTES_MAX;
+use ironwarp_types::limits::{MESSAGE_BYTES_MAX, MULPDU_BYTES_MIN};
 
 pub(super) use segment_space::SegmentSpace;
 pub(super) use sender::Sender;
@@ -27,19 +26,15 @@ use super::cursor::MemoryView;
 use super::{CompletionSink, Io, Stream, StreamCallbacks, StreamError, StreamState};
 use crate::completion::CompletionStatus;
 use crate::ddp::{TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
+use crate::framing::Framing;
 use crate::mpa::MpaFault;
-use crate::mpa::fpdu::{self, LENGTH_BYTES};
 use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{
     Opcode, OutstandingRequest, READ_QUEUE, RdmapFault, ReadRequest, ResponderEntry, SEND_QUEUE,
     TERMINATE_QUEUE, TerminatedHeaders,
 };
 use crate::wr::{SendFlags, SendOpcode, SendWqe};
-use one_pass::OnePassFpdu;
 use sender::Gate;
-
-/// An FPDU without payload.
-const FPDU_BYTES_MIN: usize = LENGTH_BYTES + TAGGED_BYTES + fpdu::CRC_BYTES;
 
 /// A message that does not fit in the rest of a segment is cut only if at least this fraction of the segment is left.
 /// A smaller piece is not worth another header.
@@ -65,22 +60,22 @@ struct Filled {
 }
 
 /// A stream as a source of units for TCP.
-pub struct StreamSource<'s, 'i, C> {
-    stream: &'s mut Stream,
+pub struct StreamSource<'s, 'i, F: Framing, C> {
+    stream: &'s mut Stream<F>,
     io: Io<'i, C>,
     byte_limit: i64,
     /// The last unit took all that the stream had.
     emptied: bool,
 }
 
-impl<C> StreamSource<'_, '_, C> {
+impl<F: Framing, C> StreamSource<'_, '_, F, C> {
     /// Returns the rest of the limit, negative if the last unit exceeded it.
     pub fn remaining_bytes(&self) -> i64 {
         self.byte_limit
     }
 }
 
-impl<C: StreamCallbacks> UnitSource for StreamSource<'_, '_, C> {
+impl<F: Framing, C: StreamCallbacks> UnitSource for StreamSource<'_, '_, F, C> {
     #[inline(always)]
     fn fill(&mut self, room: &mut [u8]) -> usize {
         if self.byte_limit <= 0 {
@@ -109,10 +104,13 @@ impl<C: StreamCallbacks> UnitSource for StreamSource<'_, '_, C> {
     }
 }
 
-impl Stream {
+impl<F: Framing> Stream<F> {
     /// Returns the source of units for one call. A send that cannot be carried out ends the stream, so check
     /// [`Stream::state`] afterwards.
-    pub fn unit_source<'s, 'i, C: StreamCallbacks>(&'s mut self, io: Io<'i, C>) -> StreamSource<'s, 'i, C> {
+    pub fn unit_source<'s, 'i, C: StreamCallbacks>(
+        &'s mut self,
+        io: Io<'i, C>,
+    ) -> StreamSource<'s, 'i, F, C> {
         self.limited_source(io, i64::MAX)
     }
 
@@ -122,7 +120,7 @@ impl Stream {
         &'s mut self,
         io: Io<'i, C>,
         byte_limit: i64,
-    ) -> StreamSource<'s, 'i, C> {
+    ) -> StreamSource<'s, 'i, F, C> {
         StreamSource { stream: self, io, byte_limit, emptied: false }
     }
 
@@ -162,7 +160,7 @@ impl Stream {
     fn fill<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> Filled {
         self.sender.unit_sum = None;
         let is_open = self.state == StreamState::Open && self.sender.gate == Gate::Open;
-        if !(is_open & self.fast.fills) {
+        if !(is_open & self.fast.on) {
             return Filled { bytes: self.fill_in_any_state(room, io), emptied: false };
         }
         // Fast: one message that is all. The loop for more would take registers.
@@ -170,26 +168,23 @@ impl Stream {
             Some(bytes) if !self.config.complete_on_copy && self.has_nothing_to_send(io) => {
                 Filled { bytes, emptied: true }
             }
-            written => self.fill_general::<C, false>(room, written.unwrap_or(0), io),
+            written => self.fill_general(room, written.unwrap_or(0), io),
         }
     }
 
     #[inline(never)]
     fn fill_in_any_state<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
         match self.state {
-            StreamState::Open if self.sender.gate == Gate::Open => match self.tx_markers {
-                None => self.fill_general::<C, false>(room, 0, io).bytes,
-                Some(_) => self.fill_general::<C, true>(room, 0, io).bytes,
-            },
+            StreamState::Open if self.sender.gate == Gate::Open => self.fill_general(room, 0, io).bytes,
             StreamState::Open => self.fill_gated(room, io),
             StreamState::Terminating => self.fill_terminate(room, io.stats),
             StreamState::Idle | StreamState::Ended => 0,
         }
     }
 
-    /// Fills `room`, of which the first `used` bytes are one FPDU already. The general path writes the first one.
+    /// Fills `room`, of which the first `used` bytes are one frame already. The general path writes the first one.
     #[inline(never)]
-    fn fill_general<C: StreamCallbacks, const MARKED: bool>(
+    fn fill_general<C: StreamCallbacks>(
         &mut self,
         room: &mut [u8],
         mut used: usize,
@@ -197,29 +192,31 @@ impl Stream {
     ) -> Filled {
         let whole = room.len();
         let mut emptied = used > 0 && self.has_nothing_to_send(io);
-        while !emptied && let Some(left) = room.get_mut(used..) {
+        while !emptied
+            && (used == 0 || F::SHARES_UNITS)
+            && let Some(left) = room.get_mut(used..)
+        {
             // The rest of a long message needs a segment of its own.
-            if self.sender.under_way && left.len() < FPDU_BYTES_MIN {
+            if self.sender.under_way && left.len() < F::OVERHEAD_BYTES + TAGGED_BYTES {
                 break;
             }
-            let written =
-                if used > 0 && self.fast.fills { self.fill_fast::<_, false>(left, io) } else { None };
+            let written = if used > 0 && self.fast.on { self.fill_fast::<_, false>(left, io) } else { None };
             let bytes = match written {
                 Some(bytes) => bytes,
                 None => {
-                    let mut room = SegmentSpace::<MARKED>::new(left);
+                    let mut room = SegmentSpace::new(left, &self.framing);
                     // RFC 5044 s4.5: a partly filled segment never lowers MULPDU below 128 octets.
-                    let worth = room.bytes.len() >= whole / MIN_FILL_DIVISOR
-                        && room.fpdu_bytes() >= fpdu::SEGMENT_BYTES_MIN;
+                    let worth =
+                        room.bytes.len() >= whole / MIN_FILL_DIVISOR && room.mulpdu >= MULPDU_BYTES_MIN;
                     room.may_cut = used == 0 || worth;
-                    self.next_fpdu(room, io)
+                    self.next_frame(room, io)
                 }
             };
             if bytes == 0 {
                 break;
             }
             if used > 0 {
-                // It is the sum of one FPDU.
+                // It is the sum of one frame.
                 self.sender.unit_sum = None;
             }
             // At most the length of `room`.
@@ -245,13 +242,9 @@ impl Stream {
         while self.next_tx(io) == Some(TxChoice::Local) && self.run_local_request(io) {}
     }
 
-    /// Writes one FPDU. Returns its length, or 0 if nothing is sent.
+    /// Writes one frame. Returns its length, or 0 if nothing is sent.
     #[inline(never)]
-    fn next_fpdu<C: StreamCallbacks, const MARKED: bool>(
-        &mut self,
-        room: SegmentSpace<'_, MARKED>,
-        io: &mut Io<'_, C>,
-    ) -> usize {
+    fn next_frame<C: StreamCallbacks>(&mut self, room: SegmentSpace<'_>, io: &mut Io<'_, C>) -> usize {
         let outcome = loop {
             if io.sends.at(self.sender.next).is_none() {
                 io.sends.refresh();
@@ -311,9 +304,9 @@ impl Stream {
     }
 
     /// Writes one segment of the current request. Nothing is written if it does not fit.
-    fn send_segment<C: CompletionSink, const MARKED: bool>(
+    fn send_segment<C: CompletionSink>(
         &mut self,
-        room: SegmentSpace<'_, MARKED>,
+        room: SegmentSpace<'_>,
         io: &mut Io<'_, C>,
     ) -> Option<usize> {
         let seq = self.sender.next;
@@ -334,11 +327,11 @@ impl Stream {
     }
 
     /// Writes a segment of a Send or Write.
-    fn message_segment<const MARKED: bool>(
+    fn message_segment(
         &mut self,
         wqe: &SendWqe,
         view: MemoryView<'_>,
-        mut room: SegmentSpace<'_, MARKED>,
+        mut room: SegmentSpace<'_>,
     ) -> Result<Option<usize>, CompletionStatus> {
         let bytes = wqe.message_bytes();
         if bytes > MESSAGE_BYTES_MAX {
@@ -348,22 +341,20 @@ impl Stream {
         let left = bytes.saturating_sub(self.sender.sent);
         let Some(payload_bytes) = room.payload(header_bytes, left) else { return Ok(None) };
         let last = payload_bytes == left as usize;
-        if !MARKED
-            && self.fast.one_pass
-            && !wqe.is_inline()
-            && let Some(fpdu) = OnePassFpdu::new(room.bytes, header_bytes, payload_bytes)
+        if !wqe.is_inline()
+            && let Some(frame) = self.one_pass_frame(room.bytes, header_bytes, payload_bytes)
         {
-            let written = self.message_in_one_pass(fpdu, wqe, view, last)?;
+            let written = self.message_in_one_pass(frame, wqe, view, last)?;
             self.advance_message(wqe, payload_bytes, last);
             return Ok(Some(written));
         }
-        let ulpdu = room.ulpdu(header_bytes + payload_bytes);
+        let ulpdu = room.ulpdu::<F>(header_bytes + payload_bytes);
         let Some((header, payload)) = ulpdu.and_then(|ulpdu| ulpdu.split_at_mut_checked(header_bytes)) else {
             return Ok(None);
         };
         self.copy_payload(wqe, view.memory, payload)?;
         self.message_header(wqe, last, header);
-        let written = self.encode_fpdu(room, header_bytes + payload_bytes);
+        let written = self.complete_frame(room.bytes, header_bytes + payload_bytes);
         self.advance_message(wqe, payload_bytes, last);
         Ok(Some(written))
     }
@@ -431,24 +422,24 @@ impl Stream {
 
     /// Writes a Read Request (RFC 5040 s4.4).
     #[inline(never)]
-    fn read_request<const MARKED: bool>(
+    fn read_request(
         &mut self,
         wqe: &SendWqe,
         view: MemoryView<'_>,
-        mut room: SegmentSpace<'_, MARKED>,
+        mut room: SegmentSpace<'_>,
     ) -> Result<Option<usize>, CompletionStatus> {
         let request = self.checked_request(wqe, view)?;
         if !self.outstanding.reserve() {
             return Err(CompletionStatus::LocalOperation);
         }
         const BYTES: usize = UNTAGGED_BYTES + READ_REQUEST_BYTES;
-        let Some(ulpdu) = room.ulpdu(BYTES) else { return Ok(None) };
+        let Some(ulpdu) = room.ulpdu::<F>(BYTES) else { return Ok(None) };
         let (qn, msn, ulp) = (READ_QUEUE, self.sender.read_msn, Opcode::ReadRequest.control());
         Untagged { last: true, ulp, ulp_word: 0, qn, msn, mo: 0 }.encode(ulpdu);
         if let Some(body) = ulpdu.last_chunk_mut() {
             *body = request.encode();
         }
-        let written = self.encode_fpdu(room, BYTES);
+        let written = self.complete_frame(room.bytes, BYTES);
         let ReadRequest { sink_stag, sink_to, bytes, .. } = request;
         let (seq, invalidates) = (self.sender.next, wqe.opcode == SendOpcode::ReadInvalidate);
         let read =
@@ -480,16 +471,9 @@ impl Stream {
         })
     }
 
-    /// Completes the FPDU in `room`.
-    pub(super) fn encode_fpdu<const MARKED: bool>(
-        &mut self,
-        room: SegmentSpace<'_, MARKED>,
-        ulpdu_bytes: usize,
-    ) -> usize {
-        let written = match &mut self.tx_markers {
-            Some(marker_state) if MARKED => marker_state.encode(room.bytes, ulpdu_bytes, self.crc),
-            _ => fpdu::encode(room.bytes, ulpdu_bytes, self.crc),
-        };
+    /// Completes the frame in `room`. Returns its length, or 0 if `room` is too short.
+    pub(super) fn complete_frame(&mut self, room: &mut [u8], ulpdu_bytes: usize) -> usize {
+        let (written, _) = self.framing.complete::<false>(room, ulpdu_bytes);
         self.send_progress.on_pulled(written);
         written
     }
@@ -518,7 +502,7 @@ impl Stream {
     #[cold]
     fn fill_terminate(&mut self, room: &mut [u8], stats: &CoreStats) -> usize {
         let Some(StreamError::Failed(error)) = self.error else { return 0 };
-        let Some(ulpdu) = room.get_mut(LENGTH_BYTES..) else { return 0 };
+        let Some(ulpdu) = room.get_mut(F::HEAD_BYTES..) else { return 0 };
         let ulp = Opcode::Terminate.control();
         let header = Untagged { last: true, ulp, ulp_word: 0, qn: TERMINATE_QUEUE, msn: 1, mo: 0 };
         let header_bytes = header.encode(ulpdu);
@@ -527,8 +511,7 @@ impl Stream {
         if body_bytes == 0 {
             return 0;
         }
-        let room = SegmentSpace::<true>::new(room);
-        let written = self.encode_fpdu(room, header_bytes + body_bytes);
+        let written = self.complete_frame(room, header_bytes + body_bytes);
         if written == 0 {
             return 0;
         }

@@ -2,19 +2,19 @@
 
 use ironwarp_mem::{Access, AccessError, Span};
 
-use super::one_pass::OnePassFpdu;
 use super::segment_space::SegmentSpace;
 use crate::ddp::{TAGGED_BYTES, Tagged};
+use crate::framing::Framing;
 use crate::rdmap::{InboundRead, Opcode, RdmapFault, ResponderEntry};
 use crate::stream::{AtomicForwarder, CompletionSink, Io, Stream};
 
-impl Stream {
+impl<F: Framing> Stream<F> {
     /// Writes a segment of the oldest Read Response. The source is resolved for every segment, because it may have
     /// been revoked, and always copied, because it may change at any time.
     #[inline(never)]
-    pub(super) fn response_segment<C: CompletionSink + AtomicForwarder, const MARKED: bool>(
+    pub(super) fn response_segment<C: CompletionSink + AtomicForwarder>(
         &mut self,
-        room: SegmentSpace<'_, MARKED>,
+        room: SegmentSpace<'_>,
         io: &mut Io<'_, C>,
     ) -> Option<usize> {
         let ResponderEntry::Read(response) = *self.responses.sendable()? else {
@@ -27,7 +27,7 @@ impl Stream {
         let tagged_offset = request.sink_to.wrapping_add(sent.into());
         let header =
             Tagged { last, ulp: Opcode::ReadResponse.control(), stag: request.sink_stag, tagged_offset };
-        let written = match self.response_fpdu(&response, &header, room, payload_bytes, io) {
+        let written = match self.response_frame(&response, &header, room, payload_bytes, io) {
             Ok(written) => written?,
             Err(fault) => {
                 self.fail(fault, response.terminated_headers(), io);
@@ -42,27 +42,24 @@ impl Stream {
         Some(written)
     }
 
-    /// Writes the FPDU of a response. Returns its length, or `None` if it does not fit.
-    fn response_fpdu<C, const MARKED: bool>(
+    /// Writes the frame of a response. Returns its length, or `None` if it does not fit.
+    fn response_frame<C>(
         &mut self,
         response: &InboundRead,
         header: &Tagged,
-        mut room: SegmentSpace<'_, MARKED>,
+        mut room: SegmentSpace<'_>,
         payload_bytes: usize,
         io: &Io<'_, C>,
     ) -> Result<Option<usize>, RdmapFault> {
-        if !MARKED
-            && self.crc
-            && let Some(mut fpdu) = OnePassFpdu::new(room.bytes, TAGGED_BYTES, payload_bytes)
-        {
-            header.encode(fpdu.header());
+        if let Some(mut frame) = self.one_pass_frame(room.bytes, TAGGED_BYTES, payload_bytes) {
+            header.encode(frame.headers());
             let source = self.source(response, payload_bytes, io)?;
             let copy =
                 |kernel, crc, payload: &mut [u8]| source.copy_out_in_one_pass(0, payload, (kernel, crc));
-            let written = fpdu.complete(copy).map_err(AccessError::from)?;
+            let written = frame.complete(copy).map_err(AccessError::from)?;
             return Ok(Some(self.on_written(written)));
         }
-        let ulpdu = room.ulpdu(TAGGED_BYTES + payload_bytes);
+        let ulpdu = room.ulpdu::<F>(TAGGED_BYTES + payload_bytes);
         let Some((place, payload)) = ulpdu.and_then(|ulpdu| ulpdu.split_at_mut_checked(TAGGED_BYTES)) else {
             return Ok(None);
         };
@@ -72,7 +69,7 @@ impl Stream {
             source.copy_out(0, payload).map_err(AccessError::from)?;
         }
         header.encode(place);
-        Ok(Some(self.encode_fpdu(room, TAGGED_BYTES + payload_bytes)))
+        Ok(Some(self.complete_frame(room.bytes, TAGGED_BYTES + payload_bytes)))
     }
 
     /// Returns the next octets that a Read asks for.

@@ -13,7 +13,8 @@ use crate::core_loop::lifecycle::{Lifecycle, Running};
 use ironwarp_iwarp::mpa::MpaFault;
 use ironwarp_iwarp::mpa::startup::initiator::Progress;
 use ironwarp_iwarp::mpa::startup::{
-    Enhanced, Initiator, Negotiated, Proposal, READS_UNNEGOTIATED, ReadDepths, RtrKinds, StartupFault,
+    Enhanced, Initiator, Markers, Negotiated, Proposal, READS_UNNEGOTIATED, ReadDepths, RtrKinds,
+    StartupFault,
 };
 use ironwarp_iwarp::{Role, StreamStart};
 use ironwarp_port::Port;
@@ -177,7 +178,10 @@ impl ConnectionManager {
         if let Some(conn) = qp.conn.filter(|_| qp.stream.places_out_of_order()) {
             dp.tcp.report_out_of_order(conn);
         }
-        qp.shared.set_negotiated(negotiated, Framing { crc: start.crc, markers: start.markers });
+        qp.shared.set_negotiated(
+            negotiated,
+            Framing { crc: start.framing.crc(), markers: start.framing.markers() },
+        );
         let holdoff = if start.role == Role::Initiator { holdoff } else { Nanos::ZERO };
         let awaits = start.role == Role::Responder && !start.rtr_awaited.is_empty();
         let setup = qp.enter(match awaits {
@@ -212,7 +216,7 @@ impl ConnectionManager {
     }
 
     fn count_start(&self, start: &StreamStart, negotiated: &NegotiatedParams) {
-        if start.markers.sent || start.markers.received {
+        if start.framing.markers() != Markers::default() {
             self.stats.count(Counter::IwarpStreamsWithMarkers);
         }
         if negotiated.peer_reads.is_some() {

@@ -208,13 +208,17 @@ fn fpdus_in_several_segments_are_placed_when_complete() {
 fn a_read_response_is_placed_within_the_missing_part_of_its_read() {
     let reader = |markers| {
         let mut side = Endpoint::idle(StreamConfig { place_out_of_order: OUT_OF_ORDER, ..config() });
-        side.stream.start(StreamStart { markers, ..StreamStart::plain(Role::Initiator, true) });
+        side.stream.start(StreamStart {
+            framing: Mpa::new(true, markers),
+            ..StreamStart::plain(Role::Initiator, true)
+        });
         side
     };
     let mut b = reader(MARKED);
     let mut a = Endpoint::idle(config());
     let markers = Markers { sent: true, received: false };
-    a.stream.start(StreamStart { markers, ..StreamStart::plain(Role::Responder, true) });
+    a.stream
+        .start(StreamStart { framing: Mpa::new(true, markers), ..StreamStart::plain(Role::Responder, true) });
     let source = a.filled(6000, EVERYTHING);
     let sinks = [b.region(6000, Access::LOCAL_WRITE), b.region(6000, Access::LOCAL_WRITE)];
     for (wr_id, sink) in sinks.iter().enumerate() {

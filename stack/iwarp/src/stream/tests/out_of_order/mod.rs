@@ -133,14 +133,16 @@ const MARKED: Markers = Markers { sent: false, received: true };
 fn sender() -> Endpoint {
     let mut side = Endpoint::idle(config());
     let markers = Markers { sent: true, received: false };
-    side.stream.start(StreamStart { markers, ..StreamStart::plain(Role::Initiator, true) });
+    side.stream
+        .start(StreamStart { framing: Mpa::new(true, markers), ..StreamStart::plain(Role::Initiator, true) });
     side
 }
 
 /// A side that receives. With markers and CRCs it may place out of order.
 fn receiver(place_out_of_order: bool, markers: Markers, crc: bool) -> Endpoint {
     let mut side = Endpoint::idle(StreamConfig { place_out_of_order, ..config() });
-    side.stream.start(StreamStart { markers, ..StreamStart::plain(Role::Responder, crc) });
+    side.stream
+        .start(StreamStart { framing: Mpa::new(crc, markers), ..StreamStart::plain(Role::Responder, crc) });
     side
 }
 

@@ -64,9 +64,15 @@ impl Scenario {
         let mut sender = Endpoint::idle(StreamConfig { ird: 16, ..config() });
         let mut receiver = Endpoint::idle(StreamConfig { place_out_of_order, ord: 16, ..config() });
         let (markers, crc) = (Markers { sent: false, received: params.markers }, params.crc);
-        receiver.stream.start(StreamStart { markers, ..StreamStart::plain(Role::Initiator, crc) });
+        receiver.stream.start(StreamStart {
+            framing: Mpa::new(crc, markers),
+            ..StreamStart::plain(Role::Initiator, crc)
+        });
         let markers = Markers { sent: params.markers, received: false };
-        sender.stream.start(StreamStart { markers, ..StreamStart::plain(Role::Responder, crc) });
+        sender.stream.start(StreamStart {
+            framing: Mpa::new(crc, markers),
+            ..StreamStart::plain(Role::Responder, crc)
+        });
         let area = receiver.region(AREA, EVERYTHING);
         let source = sender.filled(AREA, EVERYTHING);
         let inboxes = post_at_receiver(&mut receiver, params.ops, &area, remote(&source));

@@ -1,0 +1,87 @@
+//! How a lower layer carries DDP segments: the frame around each.
+//!
+//! [`Mpa`](crate::mpa::Mpa) frames them for a byte stream: length, pad, CRC and markers (RFC 5044). A lower layer whose
+//! messages have boundaries and a digest of their own needs no frame. A [`Stream`](crate::Stream) is generic over it, so
+//! no call is dynamic.
+
+use ironwarp_arch::one_pass::{CrcAndSum, Kernel};
+use ironwarp_arch::{checksum, crc32c};
+
+/// The frame around the segments of a stream, in both directions.
+pub trait Framing: Default {
+    /// Octets of a frame in front of its ULPDU, the DDP segment.
+    const HEAD_BYTES: usize;
+
+    /// Octets of a frame beside its ULPDU, at least.
+    const OVERHEAD_BYTES: usize;
+
+    /// A unit of the lower layer may have several frames. Otherwise each is a message of its own.
+    const SHARES_UNITS: bool;
+
+    /// Returns whether frames are accepted from the start. MPA checks the first octets.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    /// Returns MULPDU, the longest ULPDU, for a frame that has `room` octets (RFC 5041 s3, requirement 1).
+    fn mulpdu(&self, room: usize) -> usize;
+
+    /// Completes the frame whose ULPDU is at `room[HEAD_BYTES..HEAD_BYTES + ulpdu_bytes]`. Returns its length, or 0 if
+    /// `room` is too short; then nothing has changed.
+    ///
+    /// With `SUMMED` it may also return the sum of the words of a short frame (RFC 1071), if one pass gives both.
+    fn complete<const SUMMED: bool>(&mut self, room: &mut [u8], ulpdu_bytes: usize) -> (usize, Option<u32>);
+
+    /// Returns a frame at the front of `room` whose payload is copied, checked and summed in one pass; `None` if it takes
+    /// several passes. The ULPDU is `header_bytes` of headers and `payload_bytes` of payload.
+    fn in_one_pass<'a>(
+        &self,
+        room: &'a mut [u8],
+        header_bytes: usize,
+        payload_bytes: usize,
+    ) -> Option<OnePassFrame<'a>>;
+
+    /// Returns whether frames that arrive out of order can be told apart, so that their payload may be placed before
+    /// their predecessors arrive (RFC 5041 s3, requirement 5).
+    fn finds_frames_out_of_order(&self) -> bool;
+}
+
+/// A frame that ends in a CRC-32C, before its headers and its payload are written.
+pub struct OnePassFrame<'a> {
+    kernel: Kernel,
+    /// What is in front of the ULPDU, and the headers.
+    head: &'a mut [u8],
+    headers_at: usize,
+    payload: &'a mut [u8],
+    crc: &'a mut [u8; size_of::<u32>()],
+}
+
+impl<'a> OnePassFrame<'a> {
+    /// Returns the frame in `frame`, all of it: `head_bytes`, of which those from `headers_at` are headers, the payload,
+    /// the CRC. All lengths are even. `None` if the processor needs several passes.
+    pub fn new(frame: &'a mut [u8], head_bytes: usize, headers_at: usize) -> Option<Self> {
+        let kernel = Kernel::detect()?;
+        let (covered, crc) = frame.split_last_chunk_mut()?;
+        let (head, payload) = covered.split_at_mut_checked(head_bytes)?;
+        Some(OnePassFrame { kernel, head, headers_at, payload, crc })
+    }
+
+    /// Returns the octets of the headers. They must be written before the payload.
+    pub fn headers(&mut self) -> &mut [u8] {
+        self.head.get_mut(self.headers_at..).unwrap_or_default()
+    }
+
+    /// Copies the payload with `copy`, which continues a CRC, and completes the frame. Returns its length and the sum of
+    /// its words.
+    pub fn complete<E>(
+        self,
+        copy: impl FnOnce(Kernel, u32, &mut [u8]) -> Result<CrcAndSum, E>,
+    ) -> Result<(usize, u32), E> {
+        let OnePassFrame { kernel, head, payload, crc: field, .. } = self;
+        let CrcAndSum { crc, sum } = copy(kernel, crc32c(head), payload)?;
+        *field = crc.to_le_bytes();
+        // All three have even lengths.
+        let sum = checksum::sum(head) + sum + checksum::sum(field);
+        Ok((head.len() + payload.len() + field.len(), sum))
+    }
+}
