@@ -1,5 +1,5 @@
 //! Two stacks joined by memory; one thread polls them alternately.
-#![allow(dead_code, reason = "each test uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test uses its part")]
 
 pub mod messages;
 pub mod peer;
