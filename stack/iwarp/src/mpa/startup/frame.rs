@@ -84,9 +84,13 @@ impl Frame {
         let length = enhanced.map_or(0, |octets| octets.len()) + self.private_data.len();
         let [high, low] = (length as u16).to_be_bytes();
         let mut bytes = FrameBytes::new();
-        bytes.extend(self.kind.key().iter().chain(&[flags, self.revision, high, low]).copied());
-        let data = enhanced.iter().flatten().chain(&self.private_data);
-        bytes.extend(data.take(PRIVATE_DATA_BYTES_MAX).copied());
+        let enhanced = enhanced.as_ref().map_or(&[][..], |octets| octets);
+        let most = PRIVATE_DATA_BYTES_MAX - enhanced.len();
+        let data = self.private_data.get(..most).unwrap_or(&self.private_data);
+        for part in [self.kind.key(), &[flags, self.revision, high, low][..], enhanced, data] {
+            // The four parts have the octets of a frame at most.
+            let _ = bytes.try_extend_from_slice(part);
+        }
         bytes
     }
 
@@ -118,7 +122,8 @@ impl Frame {
             Some((octets, rest)) if is_enhanced => (Some(Enhanced::decode(*octets)), rest),
             _ => (None, data),
         };
-        let private_data = data.iter().copied().collect();
+        let private_data =
+            PrivateData::try_from(data).map_err(|_| StartupFault::PrivateDataTooLong(length))?;
         let (markers, crc, reject) = (flags & MARKERS != 0, flags & CRC != 0, flags & REJECT != 0);
         Ok(Some(Frame { kind, markers, crc, reject, revision, enhanced, private_data }))
     }
@@ -132,11 +137,8 @@ pub const fn private_data_bytes_max(enhanced: bool) -> usize {
 /// Checks the length of private data and copies it.
 pub(super) fn private_data(data: &[u8], enhanced: bool) -> Result<PrivateData, PrivateDataTooLong> {
     let allowed = private_data_bytes_max(enhanced);
-    let data = data
-        .get(..data.len().min(allowed))
-        .filter(|fits| fits.len() == data.len())
-        .ok_or(PrivateDataTooLong { asked: data.len(), allowed })?;
-    Ok(data.iter().copied().collect())
+    let fits = Some(data).filter(|data| data.len() <= allowed);
+    fits.and_then(|data| data.try_into().ok()).ok_or(PrivateDataTooLong { asked: data.len(), allowed })
 }
 
 impl Kind {
