@@ -23,14 +23,30 @@ pub trait Framing: Default {
         true
     }
 
-    /// Returns MULPDU, the longest ULPDU, for a frame that has `room` octets (RFC 5041 s3, requirement 1).
-    fn mulpdu(&self, room: usize) -> usize;
+    /// Returns how many of `room` octets frames may use: all that no marker may take.
+    fn usable(&self, room: usize) -> usize {
+        room
+    }
+
+    /// Returns MULPDU, the longest ULPDU of a frame in `usable` octets (RFC 5041 s3, requirement 1).
+    fn mulpdu(usable: usize) -> usize;
+
+    /// Returns whether a frame with a ULPDU of `ulpdu_bytes` octets fits in `usable` octets.
+    #[inline(always)]
+    fn fits(ulpdu_bytes: usize, usable: usize) -> bool {
+        ulpdu_bytes <= Self::mulpdu(usable)
+    }
 
     /// Completes the frame whose ULPDU is at `room[HEAD_BYTES..HEAD_BYTES + ulpdu_bytes]`. Returns its length, or 0 if
     /// `room` is too short; then nothing has changed.
-    ///
-    /// With `SUMMED` it may also return the sum of the words of a short frame (RFC 1071), if one pass gives both.
-    fn complete<const SUMMED: bool>(&mut self, room: &mut [u8], ulpdu_bytes: usize) -> (usize, Option<u32>);
+    fn complete(&mut self, room: &mut [u8], ulpdu_bytes: usize) -> usize;
+
+    /// Returns whether the fast path may write frames, with [`Framing::complete_fast`].
+    fn is_fast(&self) -> bool;
+
+    /// [`Framing::complete`] of a framing that [is fast](Framing::is_fast). With `SUMMED` it may also return the sum of
+    /// the words of a short frame (RFC 1071), if one pass gives both.
+    fn complete_fast<const SUMMED: bool>(&self, room: &mut [u8], ulpdu_bytes: usize) -> (usize, Option<u32>);
 
     /// Returns a frame at the front of `room` whose payload is copied, checked and summed in one pass; `None` if it takes
     /// several passes. The ULPDU is `header_bytes` of headers and `payload_bytes` of payload.

@@ -4,7 +4,7 @@ use ironwarp_arch::one_pass::BYTES_MIN;
 use ironwarp_llp::ByteStream;
 
 use super::MpaFault;
-use super::fpdu::{self, CRC_BYTES, LENGTH_BYTES};
+use super::fpdu::{self, CRC_BYTES, LENGTH_BYTES, MULPDU_BYTES_MAX};
 use super::marker::{self, MarkerState};
 use super::startup::Markers;
 use crate::framing::{Framing, OnePassFrame};
@@ -93,6 +93,13 @@ impl Mpa {
     }
 }
 
+/// Out of line, because few streams have markers.
+#[cold]
+#[inline(never)]
+fn beside_markers(room: usize) -> usize {
+    marker::bytes_beside_markers(room)
+}
+
 impl Framing for Mpa {
     const HEAD_BYTES: usize = LENGTH_BYTES;
     const OVERHEAD_BYTES: usize = LENGTH_BYTES + CRC_BYTES;
@@ -102,20 +109,37 @@ impl Framing for Mpa {
         !self.awaits_first_octets
     }
 
+    #[inline(always)]
+    fn usable(&self, room: usize) -> usize {
+        if self.tx_markers.is_some() { beside_markers(room) } else { room }
+    }
+
     /// RFC 5044 s4.5.
     #[inline(always)]
-    fn mulpdu(&self, room: usize) -> usize {
-        match self.tx_markers {
-            None => fpdu::mulpdu(room),
-            Some(_) => fpdu::mulpdu(marker::bytes_beside_markers(room)),
-        }
+    fn mulpdu(usable: usize) -> usize {
+        fpdu::mulpdu(usable)
+    }
+
+    /// The length of the frame is needed in any case.
+    #[inline(always)]
+    fn fits(ulpdu_bytes: usize, usable: usize) -> bool {
+        ulpdu_bytes <= MULPDU_BYTES_MAX && fpdu::fpdu_bytes(ulpdu_bytes) <= usable
     }
 
     #[inline(always)]
-    fn complete<const SUMMED: bool>(&mut self, room: &mut [u8], ulpdu_bytes: usize) -> (usize, Option<u32>) {
-        if let Some(markers) = &mut self.tx_markers {
-            return (markers.encode(room, ulpdu_bytes, self.crc), None);
+    fn complete(&mut self, room: &mut [u8], ulpdu_bytes: usize) -> usize {
+        match &mut self.tx_markers {
+            None => fpdu::encode(room, ulpdu_bytes, self.crc),
+            Some(markers) => markers.encode(room, ulpdu_bytes, self.crc),
         }
+    }
+
+    fn is_fast(&self) -> bool {
+        self.tx_markers.is_none()
+    }
+
+    #[inline(always)]
+    fn complete_fast<const SUMMED: bool>(&self, room: &mut [u8], ulpdu_bytes: usize) -> (usize, Option<u32>) {
         match SUMMED && self.crc && ulpdu_bytes < BYTES_MIN {
             true => {
                 let (written, sum) = fpdu::encode_with::<true>(room, ulpdu_bytes, true);

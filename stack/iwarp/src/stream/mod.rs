@@ -270,7 +270,11 @@ impl<F: Framing> Stream<F> {
             self.receiving = self.framing.is_ready();
             self.start_out_of_order();
             if self.config.fast_path {
-                self.fast = FastPaths { completes: 1, on: true, places: self.out_of_order.is_none() };
+                self.fast = FastPaths {
+                    completes: 1,
+                    on: self.framing.is_fast(),
+                    places: self.out_of_order.is_none(),
+                };
             }
             self.rtr_awaited = start.rtr_awaited;
             if let Some(ReadDepths { ird, ord }) = start.reads {

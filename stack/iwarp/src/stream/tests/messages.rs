@@ -17,11 +17,19 @@ impl Framing for Messages {
     const OVERHEAD_BYTES: usize = 0;
     const SHARES_UNITS: bool = false;
 
-    fn mulpdu(&self, room: usize) -> usize {
-        room.min(MESSAGE_MAX)
+    fn mulpdu(usable: usize) -> usize {
+        usable.min(MESSAGE_MAX)
     }
 
-    fn complete<const SUMMED: bool>(&mut self, room: &mut [u8], ulpdu_bytes: usize) -> (usize, Option<u32>) {
+    fn complete(&mut self, room: &mut [u8], ulpdu_bytes: usize) -> usize {
+        self.complete_fast::<false>(room, ulpdu_bytes).0
+    }
+
+    fn is_fast(&self) -> bool {
+        true
+    }
+
+    fn complete_fast<const SUMMED: bool>(&self, room: &mut [u8], ulpdu_bytes: usize) -> (usize, Option<u32>) {
         (if ulpdu_bytes <= room.len() { ulpdu_bytes } else { 0 }, None)
     }
 

@@ -35,7 +35,7 @@ impl<F: Framing> Stream<F> {
         &mut self,
         wqe: &SendWqe,
         view: MemoryView<'_>,
-        room: SegmentSpace<'_>,
+        room: &mut SegmentSpace<'_>,
     ) -> Result<Option<usize>, CompletionStatus> {
         let profile = self.config.extensions.ok_or(CompletionStatus::LocalOperation)?;
         match wqe.opcode.spec().message {
@@ -51,7 +51,7 @@ impl<F: Framing> Stream<F> {
         profile: Rfc7306Profile,
         opcode: Opcode,
         wqe: &SendWqe,
-        room: SegmentSpace<'_>,
+        room: &mut SegmentSpace<'_>,
     ) -> Result<Option<usize>, CompletionStatus> {
         // RFC 7306 s6.3: exactly eight octets.
         let bytes = wqe.inline_bytes().filter(|_| wqe.is_inline()).unwrap_or_default();
@@ -69,7 +69,7 @@ impl<F: Framing> Stream<F> {
         profile: Rfc7306Profile,
         wqe: &SendWqe,
         view: MemoryView<'_>,
-        room: SegmentSpace<'_>,
+        room: &mut SegmentSpace<'_>,
     ) -> Result<Option<usize>, CompletionStatus> {
         let (list, seq) = (wqe.gather(), self.sender.next);
         let operation = wqe.atomic().filter(|_| profile.swap || wqe.opcode != SendOpcode::Swap);
@@ -105,18 +105,20 @@ impl<F: Framing> Stream<F> {
         Ok(written)
     }
 
-    /// Sends the response to the oldest atomic operation of the peer, and carries it out if no other core has.
+    /// Sends `entry`, the response to the oldest atomic operation of the peer, and carries it out if no other core has.
     /// Without space for the response the word is not changed.
     #[cold]
     #[inline(never)]
     pub(super) fn atomic_response<C: CompletionSink + AtomicForwarder>(
         &mut self,
-        mut room: SegmentSpace<'_>,
+        entry: ResponderEntry,
+        room: &mut SegmentSpace<'_>,
         io: &mut Io<'_, C>,
     ) -> Option<usize> {
         let profile = self.config.extensions?;
-        let entry = *self.responses.sendable()?;
-        room.ulpdu::<F>(UNTAGGED_BYTES + ATOMIC_RESPONSE_BYTES)?;
+        if !F::fits(UNTAGGED_BYTES + ATOMIC_RESPONSE_BYTES, room.usable) {
+            return None;
+        }
         let (identifier, msn, outcome) = match entry {
             ResponderEntry::Atomic { request, msn, .. } => {
                 (request.identifier, msn, self.execute_atomic(&request, io))
@@ -176,12 +178,13 @@ impl<F: Framing> Stream<F> {
     }
 
     /// Writes a message of one segment with the next number of its queue; `None` if it does not fit.
+    #[inline(always)]
     fn untagged_segment(
         &mut self,
         profile: Rfc7306Profile,
         opcode: Opcode,
         octets: &[u8],
-        mut room: SegmentSpace<'_>,
+        room: &mut SegmentSpace<'_>,
     ) -> Option<usize> {
         let number = match profile.queue(opcode)? {
             READ_QUEUE => &mut self.sender.read_msn,

@@ -36,7 +36,7 @@ impl<F: Framing> Stream<F> {
         let header_bytes = if wqe.opcode == SendOpcode::Write { TAGGED_BYTES } else { UNTAGGED_BYTES };
         let payload_bytes = wqe.message_bytes() as usize;
         let ulpdu_bytes = header_bytes + payload_bytes;
-        if ulpdu_bytes > self.framing.mulpdu(room.len()) {
+        if !F::fits(ulpdu_bytes, room.len()) {
             return None;
         }
         let written = match payload_bytes < BYTES_MIN {
@@ -90,7 +90,7 @@ impl<F: Framing> Stream<F> {
             return 0;
         }
         self.message_header(wqe, true, header);
-        let (written, sum) = self.framing.complete::<SUMMED>(room, ulpdu_bytes);
+        let (written, sum) = self.framing.complete_fast::<SUMMED>(room, ulpdu_bytes);
         if SUMMED {
             self.sender.unit_sum = sum;
         }

@@ -200,16 +200,16 @@ impl<F: Framing> Stream<F> {
             if self.sender.under_way && left.len() < F::OVERHEAD_BYTES + TAGGED_BYTES {
                 break;
             }
-            let written = if used > 0 && self.fast.on { self.fill_fast::<_, false>(left, io) } else { None };
+            let written = if (used > 0) & self.fast.on { self.fill_fast::<_, false>(left, io) } else { None };
             let bytes = match written {
                 Some(bytes) => bytes,
                 None => {
                     let mut room = SegmentSpace::new(left, &self.framing);
                     // RFC 5044 s4.5: a partly filled segment never lowers MULPDU below 128 octets.
-                    let worth =
-                        room.bytes.len() >= whole / MIN_FILL_DIVISOR && room.mulpdu >= MULPDU_BYTES_MIN;
+                    let worth = room.bytes.len() >= whole / MIN_FILL_DIVISOR
+                        && F::fits(MULPDU_BYTES_MIN, room.usable);
                     room.may_cut = used == 0 || worth;
-                    self.next_frame(room, io)
+                    self.next_frame(&mut room, io)
                 }
             };
             if bytes == 0 {
@@ -244,7 +244,7 @@ impl<F: Framing> Stream<F> {
 
     /// Writes one frame. Returns its length, or 0 if nothing is sent.
     #[inline(never)]
-    fn next_frame<C: StreamCallbacks>(&mut self, room: SegmentSpace<'_>, io: &mut Io<'_, C>) -> usize {
+    fn next_frame<C: StreamCallbacks>(&mut self, room: &mut SegmentSpace<'_>, io: &mut Io<'_, C>) -> usize {
         let outcome = loop {
             if io.sends.at(self.sender.next).is_none() {
                 io.sends.refresh();
@@ -306,7 +306,7 @@ impl<F: Framing> Stream<F> {
     /// Writes one segment of the current request. Nothing is written if it does not fit.
     fn send_segment<C: CompletionSink>(
         &mut self,
-        room: SegmentSpace<'_>,
+        room: &mut SegmentSpace<'_>,
         io: &mut Io<'_, C>,
     ) -> Option<usize> {
         let seq = self.sender.next;
@@ -331,7 +331,7 @@ impl<F: Framing> Stream<F> {
         &mut self,
         wqe: &SendWqe,
         view: MemoryView<'_>,
-        mut room: SegmentSpace<'_>,
+        room: &mut SegmentSpace<'_>,
     ) -> Result<Option<usize>, CompletionStatus> {
         let bytes = wqe.message_bytes();
         if bytes > MESSAGE_BYTES_MAX {
@@ -339,7 +339,7 @@ impl<F: Framing> Stream<F> {
         }
         let header_bytes = if wqe.opcode == SendOpcode::Write { TAGGED_BYTES } else { UNTAGGED_BYTES };
         let left = bytes.saturating_sub(self.sender.sent);
-        let Some(payload_bytes) = room.payload(header_bytes, left) else { return Ok(None) };
+        let Some(payload_bytes) = room.payload::<F>(header_bytes, left) else { return Ok(None) };
         let last = payload_bytes == left as usize;
         if !wqe.is_inline()
             && let Some(frame) = self.one_pass_frame(room.bytes, header_bytes, payload_bytes)
@@ -426,7 +426,7 @@ impl<F: Framing> Stream<F> {
         &mut self,
         wqe: &SendWqe,
         view: MemoryView<'_>,
-        mut room: SegmentSpace<'_>,
+        room: &mut SegmentSpace<'_>,
     ) -> Result<Option<usize>, CompletionStatus> {
         let request = self.checked_request(wqe, view)?;
         if !self.outstanding.reserve() {
@@ -472,8 +472,9 @@ impl<F: Framing> Stream<F> {
     }
 
     /// Completes the frame in `room`. Returns its length, or 0 if `room` is too short.
+    #[inline(always)]
     pub(super) fn complete_frame(&mut self, room: &mut [u8], ulpdu_bytes: usize) -> usize {
-        let (written, _) = self.framing.complete::<false>(room, ulpdu_bytes);
+        let written = self.framing.complete(room, ulpdu_bytes);
         self.send_progress.on_pulled(written);
         written
     }

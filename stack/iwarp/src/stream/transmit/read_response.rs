@@ -14,15 +14,16 @@ impl<F: Framing> Stream<F> {
     #[inline(never)]
     pub(super) fn response_segment<C: CompletionSink + AtomicForwarder>(
         &mut self,
-        room: SegmentSpace<'_>,
+        room: &mut SegmentSpace<'_>,
         io: &mut Io<'_, C>,
     ) -> Option<usize> {
-        let ResponderEntry::Read(response) = *self.responses.sendable()? else {
-            return self.atomic_response(room, io);
+        let entry = *self.responses.sendable()?;
+        let ResponderEntry::Read(response) = entry else {
+            return self.atomic_response(entry, room, io);
         };
         let InboundRead { request, sent, .. } = response;
         let left = request.bytes.saturating_sub(sent);
-        let payload_bytes = room.payload(TAGGED_BYTES, left)?;
+        let payload_bytes = room.payload::<F>(TAGGED_BYTES, left)?;
         let last = payload_bytes == left as usize;
         let tagged_offset = request.sink_to.wrapping_add(sent.into());
         let header =
@@ -47,7 +48,7 @@ impl<F: Framing> Stream<F> {
         &mut self,
         response: &InboundRead,
         header: &Tagged,
-        mut room: SegmentSpace<'_>,
+        room: &mut SegmentSpace<'_>,
         payload_bytes: usize,
         io: &Io<'_, C>,
     ) -> Result<Option<usize>, RdmapFault> {

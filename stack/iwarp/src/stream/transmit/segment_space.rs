@@ -5,8 +5,8 @@ use crate::framing::Framing;
 /// The space left in a unit.
 pub(in crate::stream) struct SegmentSpace<'a> {
     pub(in crate::stream) bytes: &'a mut [u8],
-    /// The longest ULPDU whose frame fits.
-    pub(super) mulpdu: usize,
+    /// How many octets frames may use.
+    pub(super) usable: usize,
     /// A message may be cut to fill the space.
     pub(super) may_cut: bool,
 }
@@ -15,13 +15,13 @@ impl<'a> SegmentSpace<'a> {
     /// The space `bytes`, for a frame that is not cut to fill it.
     #[inline]
     pub(in crate::stream) fn new(bytes: &'a mut [u8], framing: &impl Framing) -> Self {
-        SegmentSpace { mulpdu: framing.mulpdu(bytes.len()), bytes, may_cut: false }
+        SegmentSpace { usable: framing.usable(bytes.len()), bytes, may_cut: false }
     }
 
     /// Returns how many of `left` payload octets go in the next frame after a header of `header_bytes`; `None` if it
     /// should wait for a new unit.
-    pub(super) fn payload(&self, header_bytes: usize, left: u32) -> Option<usize> {
-        let most = self.mulpdu.checked_sub(header_bytes)?;
+    pub(super) fn payload<F: Framing>(&self, header_bytes: usize, left: u32) -> Option<usize> {
+        let most = F::mulpdu(self.usable).checked_sub(header_bytes)?;
         if left as usize <= most {
             return Some(left as usize);
         }
@@ -30,7 +30,7 @@ impl<'a> SegmentSpace<'a> {
 
     /// Returns the range of the ULPDU if a frame with a ULPDU of `bytes` octets fits.
     pub(in crate::stream) fn ulpdu<F: Framing>(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        if bytes > self.mulpdu {
+        if !F::fits(bytes, self.usable) {
             return None;
         }
         self.bytes.get_mut(F::HEAD_BYTES..F::HEAD_BYTES + bytes)
