@@ -1,4 +1,4 @@
-//! Raw frames over a [`Port`](ironwarp_port::Port): the floor of every latency, the ceiling of every bandwidth.
+//! Raw frames over a [`Port`]: the floor of every latency, the ceiling of every bandwidth.
 //!
 //! A message is sent as frames of an EtherType reserved for experiments (IEEE 802, 0x88b5), each with at most an MTU of
 //! payload. The ends touch only the header and the first bytes of the payload, so the figures are those of the device
