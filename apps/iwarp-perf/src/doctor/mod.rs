@@ -71,10 +71,13 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
     Ok(report.end())
 }
 
-/// Reads the configuration of a stack, or that of a target of `iwarp-nvmf`, which has one as its table `stack`.
+/// Reads the configuration of a stack, or that of a target of `iwarp-nvmf`, which has one as its table `stack`. A stack has
+/// a table of that name, too, without a device.
 fn read_config(path: &Path) -> Result<Config, CliExit> {
-    let is_target =
-        |text: &String| toml::from_str::<toml::Table>(text).is_ok_and(|table| table.contains_key("stack"));
+    let has_device = |stack: &toml::Value| stack.get("port").is_some();
+    let is_target = |text: &String| {
+        toml::from_str::<toml::Table>(text).is_ok_and(|table| table.get("stack").is_some_and(has_device))
+    };
     // A file that cannot be read has its error below.
     if std::fs::read_to_string(path).ok().as_ref().is_some_and(is_target) {
         return TargetConfig::from_file(path).map(|target| target.stack).map_err(CliExit::bad_arguments);
