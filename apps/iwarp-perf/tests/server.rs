@@ -162,7 +162,9 @@ fn an_error_names_the_socket_of_a_missing_memif_server() {
     let last = stderr.lines().last().unwrap_or_default();
     let socket = lab.file("m.sock");
     assert!(
-        ["no process listens", &socket, "role = \"server\" first"].iter().all(|word| last.contains(word)),
+        ["the server is not at the memif", &socket, "start the server first"]
+            .iter()
+            .all(|word| last.contains(word)),
         "{stderr}"
     );
 }
