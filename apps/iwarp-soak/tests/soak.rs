@@ -72,7 +72,10 @@ fn a_run_whose_end_dies_fails() {
     kill(ends(&run)[1], Signal::SIGKILL).expect("it runs");
     let output = run.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("client ended: signal: 9"), "{}", stderr(&output));
+    // On a busy machine it may not have said yet that it is ready.
+    let text = stderr(&output);
+    let named = ["client ended: signal: 9", "client did not start: signal: 9"];
+    assert!(named.iter().any(|words| text.contains(words)), "{text}");
 }
 
 #[test]
