@@ -11,7 +11,7 @@ use ironwarp_port::dpdk::{
 };
 use ironwarp_stats::CoreStats;
 
-use crate::config::{Config, DeviceConfig, Hugepages, IdlePolicy};
+use crate::config::{Config, DeviceConfig, DriverArgs, Hugepages, IdlePolicy};
 use crate::error::SetupError;
 use crate::host::{Host, Severity, needed_mib};
 
@@ -124,7 +124,7 @@ impl Device {
                 Device::Virtual(Vdev::af_xdp(index, interface)?.with_queues(queues))
             }
             DeviceConfig::Dpdk { name, args: None } => Device::Existing(name.clone()),
-            DeviceConfig::Dpdk { name, args: Some(args) } => {
+            DeviceConfig::Dpdk { name, args: Some(DriverArgs(args)) } => {
                 Device::Virtual(Vdev::parse(&format!("{name},{args}"))?)
             }
             DeviceConfig::Vhost { socket } => {

@@ -122,7 +122,7 @@ pub enum DeviceConfig {
         name: String,
         /// Creates the virtual device, with these arguments of its driver: what follows the name in `--vdev`.
         #[serde(default)]
-        args: Option<String>,
+        args: Option<DriverArgs>,
     },
     /// A virtual machine's network card: its virtio queues, shared through a socket that this side creates.
     Vhost {
@@ -144,6 +144,16 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 const DPDK_NAME_BYTES_MAX: usize = 63;
 /// The link header, and a VLAN tag that a peer may add.
 const LINK_HEADER_BYTES: u32 = 18;
+
+/// The arguments of a virtual device of DPDK's. They may have a secret, so they are not printed.
+#[derive(Clone, Deserialize)]
+pub struct DriverArgs(pub String);
+
+impl core::fmt::Debug for DriverArgs {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("…")
+    }
+}
 
 impl DeviceConfig {
     /// Returns the kind's name, as in a configuration.
@@ -202,7 +212,8 @@ impl DeviceConfig {
                 in_range("port.mtu", mtu, 576..=1500, allowed)
             }
             DeviceConfig::Dpdk { name, args } => {
-                let is_line = |args: &String| args.len() <= 1024 && !args.contains(char::is_control);
+                let is_line =
+                    |DriverArgs(args): &DriverArgs| args.len() <= 1024 && !args.contains(char::is_control);
                 if !args.as_ref().is_none_or(is_line) {
                     // They may have a secret.
                     let (key, value) = ("port.device.dpdk.args", "(not shown)".into());

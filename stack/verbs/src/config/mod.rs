@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-pub use device::{DeviceConfig, EalConfig, Hugepages, MemifRole, MemifSecret, PortConfig};
+pub use device::{DeviceConfig, DriverArgs, EalConfig, Hugepages, MemifRole, MemifSecret, PortConfig};
 pub use fabrics::FabricConfig;
 pub use limits::{
     AtomicExecution, DdpConfig, Extensions, IdlePolicy, LimitsConfig, MpaConfig, RdmapConfig, RtrKind,
