@@ -36,6 +36,7 @@ mod received;
 mod route;
 mod rx;
 mod segment;
+mod tcp_header;
 #[cfg(test)]
 mod testing;
 
@@ -49,8 +50,9 @@ pub use link::VlanTag;
 pub use net::Net;
 #[cfg(test)]
 pub(crate) use path::Station;
-pub use path::{FAST_HEADER_BYTES, FastSegment, Path};
+pub use path::{FAST_HEADER_BYTES, Path, TxSegment};
 pub use received::{IcmpError, IcmpErrorKind, Received};
 pub use route::Route;
 pub use rx::FastFrame;
 pub use segment::TcpSegment;
+pub use tcp_header::{TCP_HEADER_BYTES, TIMESTAMPS_BYTES, TIMESTAMPS_HEAD, TcpFlags, Timestamps, TxHeader};

@@ -113,10 +113,8 @@ impl Net {
         let mtu_bytes = self.path_mtus.get(dst).map_or(self.mtu_bytes, |limit| limit.min(self.mtu_bytes));
         // A looped-back frame does not pass a device that could fill in its checksum.
         let offloads = if mac == self.link.mac { TxOffloads::empty() } else { self.offloads };
-        let path =
-            Path::new(&self.link, self.ip_header, source, Station { mac, addr: dst }, mtu_bytes, offloads)
-                .with_port(self.port);
-        if self.fast_mac_word == NO_MAC_WORD { path.without_fast_path() } else { path }
+        Path::new(&self.link, self.ip_header, source, Station { mac, addr: dst }, mtu_bytes, offloads)
+            .with_port(self.port)
     }
 
     /// Limits packets to `dst` to `mtu_bytes` for ten minutes, after TCP validated a report. The limit applies to new

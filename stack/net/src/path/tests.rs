@@ -1,15 +1,15 @@
 //! Compares the written headers, field by field, with what smoltcp parses.
 
-use ironwarp_port::Frame;
 use ironwarp_port::memory::MemoryConfig;
+use ironwarp_port::{Frame, TxMeta};
+use ironwarp_types::{Ecn, Seq};
 use proptest::prelude::*;
 use smoltcp::wire::{EthernetFrame, EthernetProtocol, IpAddress, Ipv4Packet, Ipv6Packet, TcpPacket};
 
 use super::*;
-use crate::VlanTag;
+use crate::tcp_header::{TcpFlags, Timestamps, TxHeader};
 use crate::testing::{Bench, OURS, PEER, dual, mac, v4, v6};
-
-const HEADER_BYTES: usize = 34;
+use crate::{VlanTag, checksum};
 
 const OURS_6: Station = Station { mac: OURS.mac, addr: IpAddr::V6(v6(1)) };
 const PEER_6: Station = Station { mac: PEER.mac, addr: IpAddr::V6(v6(2)) };
@@ -31,13 +31,21 @@ fn paths(offloads: TxOffloads) -> [(Path, usize); 4] {
     ]
 }
 
-/// A frame with `room` unwritten bytes, a TCP header of 20 bytes without a checksum, and `payload`.
-fn unwritten(room: usize, payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![0xaa; room];
-    let header = [0xc3, 0x50, 0x11, 0x44, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 0x10, 0, 0xde, 0xad, 0, 0];
-    frame.extend_from_slice(&header);
-    frame.extend_from_slice(payload);
-    frame
+/// A bare ACK with the identification 1.
+fn bare(ecn: Ecn) -> TxHeader {
+    TxHeader { ecn, ..TxHeader::bare(Seq(1), Seq(2), TcpFlags::ACK) }
+}
+
+/// Writes the headers of a segment in front of `rest` to a frame of unspecified contents.
+fn written(path: &Path, segment: TxSegment<'_>, rest: &[u8]) -> (Vec<u8>, TxMeta) {
+    let mut frame = vec![0xaa; path.header_bytes() + segment.header.header_bytes()];
+    frame.extend_from_slice(rest);
+    let tx = path.write(&mut frame, segment, 0, None);
+    (frame, tx)
+}
+
+fn segment(header: &TxHeader) -> TxSegment<'_> {
+    TxSegment { ports: [50_000, 4_420], ident: 1, header }
 }
 
 fn addresses(path: &Path) -> (IpAddress, IpAddress) {
@@ -78,34 +86,56 @@ proptest! {
     /// RFC 5044 sA.5.1; RFC 4821 s3; RFC 1122 s2.3.1 and s2.3.3.
     #[test]
     fn a_frame_without_offloads_is_correct_in_every_field(
+        (ports, header, ident) in any_segment(),
+        more_options in prop::collection::vec(any::<u8>(), 0..3).prop_map(|words| words.repeat(4)),
         payload in prop::collection::vec(any::<u8>(), 0..3000),
-        ident: u16,
+        knows_sum in any::<bool>(),
     ) {
         for (path, l2_bytes) in paths(TxOffloads::empty()) {
-            let mut frame = unwritten(path.header_bytes(), &payload);
-            let l4_bytes = frame.len() - path.header_bytes();
-            path.write(&mut frame, l4_bytes, ident, Ecn::NotEct);
-            let tx = path.finish_tcp(&mut frame, 20);
+            let rest = [&more_options[..], &payload].concat();
+            let mut frame = [vec![0xaa; path.header_bytes() + header.header_bytes()], rest.clone()].concat();
+            let sum = knows_sum.then(|| checksum::sum(&rest));
+            let tx = path.write(&mut frame, TxSegment { ports, ident, header: &header }, more_options.len(), sum);
             check_headers(&frame, &path, l2_bytes, ident);
-            let tcp = TcpPacket::new_checked(&frame[path.header_bytes()..]).expect("a segment");
+            let l4 = &frame[path.header_bytes()..];
+            let l4_bytes = header.header_bytes() + more_options.len();
+            prop_assert_eq!(zero_checksum(&l4[..header.header_bytes()]), tcp_header(ports, &header, l4_bytes));
+            prop_assert_eq!(&l4[header.header_bytes()..], rest);
             let (from, to) = addresses(&path);
-            prop_assert!(tcp.verify_checksum(&from, &to));
-            let l3_bytes = path.ip_bytes() as u8;
-            prop_assert_eq!(tx, TxMeta { l2_bytes: l2_bytes as u8, l3_bytes, l4_bytes: 20, offloads: TxOffloads::empty() });
+            prop_assert!(TcpPacket::new_unchecked(l4).verify_checksum(&from, &to));
+            let (l3_bytes, l4_bytes) = (path.ip_bytes() as u8, l4_bytes as u8);
+            let offloads = TxOffloads::empty();
+            prop_assert_eq!(tx, TxMeta { l2_bytes: l2_bytes as u8, l3_bytes, l4_bytes, offloads });
         }
+    }
+
+    /// RFC 9293 s3.1: the headers of the fast path are the same, octet for octet.
+    #[test]
+    fn fast_headers_equal_those_of_the_general_path(
+        (ports, header, ident) in any_segment(),
+        payload in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let timestamps = header.timestamps.or(Some(Timestamps::default()));
+        let segment = TxSegment { ports, ident, header: &TxHeader { timestamps, ..header } };
+        let [(path, _), others @ ..] = paths(TxOffloads::empty());
+        let (frame, meta) = written(&path, segment, &payload);
+        let mut fast = [0xbb; FAST_HEADER_BYTES];
+        let sum = (payload.len() as u16, checksum::sum(&payload));
+        prop_assert!(path.is_fast() && others.iter().all(|(path, _)| !path.is_fast()));
+        prop_assert_eq!(path.write_fast(&mut fast, segment, sum), meta);
+        prop_assert_eq!(&fast[..], &frame[..FAST_HEADER_BYTES]);
     }
 }
 
 #[test]
 fn an_offloading_device_gets_the_sum_of_the_pseudo_header() {
     for (path, l2_bytes) in paths(TxOffloads::all()) {
-        let mut frame = unwritten(path.header_bytes(), &[1, 2, 3]);
-        path.write(&mut frame, 23, 9, Ecn::Ect0);
-        let tx = path.finish_tcp(&mut frame, 20);
+        let header = bare(Ecn::Ect0);
+        let (frame, tx) = written(&path, TxSegment { ident: 9, ..segment(&header) }, &[1, 2, 3]);
         check_headers(&frame, &path, l2_bytes, 9);
         let (from, to) = addresses(&path);
         let tcp = TcpPacket::new_checked(&frame[path.header_bytes()..]).expect("a segment");
-        assert!(tcp.verify_partial_checksum(&from, &to));
+        assert!(tcp.verify_partial_checksum(&from, &to) && !path.is_fast());
         let expected =
             if path.ip_bytes() == 20 { TxOffloads::TCP_CHECKSUM } else { TxOffloads::TCP_CHECKSUM_IPV6 };
         assert_eq!(tx.offloads, expected);
@@ -131,11 +161,9 @@ fn a_checksum_that_a_device_completes_is_correct() {
         let mut bench = Bench::with(MemoryConfig::default().offloading(), dual);
         let path = bench.net.path_over(ours, theirs, PEER.mac);
         let mut frame = bench.wire.alloc().expect("a frame");
-        let bytes = unwritten(path.header_bytes(), b"payload");
+        let (bytes, tx) = written(&path, segment(&bare(Ecn::NotEct)), b"payload");
         frame.resize(bytes.len());
         frame.bytes_mut().copy_from_slice(&bytes);
-        path.write(frame.bytes_mut(), bytes.len() - path.header_bytes(), 1, Ecn::NotEct);
-        let tx = path.finish_tcp(frame.bytes_mut(), 20);
         assert!(bench.wire.push(frame.seal(tx)));
         let sent = bench.sent();
         let tcp = TcpPacket::new_checked(&sent[0][path.header_bytes()..]).expect("a segment");
@@ -159,10 +187,11 @@ fn a_path_returns_its_addresses_and_its_link_address_can_change() {
 #[test]
 fn a_frame_shorter_than_the_headers_is_not_changed() {
     for (path, _) in paths(TxOffloads::empty()) {
-        let mut frame = [7u8; 33];
-        path.write(&mut frame, 0, 1, Ecn::NotEct);
-        path.finish_tcp(&mut frame, 20);
-        assert_eq!(frame, [7; 33]);
+        let mut frame = vec![7; path.header_bytes() + 31];
+        let timestamps = Some(Timestamps::default());
+        path.write(&mut frame, segment(&TxHeader { timestamps, ..bare(Ecn::NotEct) }), 0, None);
+        path.write(&mut frame[..path.header_bytes() + 19], segment(&bare(Ecn::NotEct)), 0, None);
+        assert!(frame.iter().all(|&byte| byte == 7));
     }
 }
 
@@ -170,13 +199,11 @@ fn a_frame_shorter_than_the_headers_is_not_changed() {
 #[test]
 fn the_ecn_bits_are_written_and_in_the_checksum() {
     for ecn in [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce] {
-        let mut frame = [0u8; HEADER_BYTES];
-        path(OURS, PEER, None, TxOffloads::empty()).write(&mut frame, 0, 1, ecn);
+        let (frame, _) = written(&path(OURS, PEER, None, TxOffloads::empty()), segment(&bare(ecn)), &[]);
         let packet = Ipv4Packet::new_unchecked(&frame[ETHERNET_BYTES..]);
         assert_eq!(Ecn::from_bits(packet.ecn()), ecn);
         assert!(packet.verify_checksum());
-        let mut frame = [0u8; 54];
-        path(OURS_6, PEER_6, None, TxOffloads::empty()).write(&mut frame, 0, 1, ecn);
+        let (frame, _) = written(&path(OURS_6, PEER_6, None, TxOffloads::empty()), segment(&bare(ecn)), &[]);
         assert_eq!(Ecn::from_bits(Ipv6Packet::new_unchecked(&frame[14..]).traffic_class()), ecn);
     }
 }
@@ -190,74 +217,57 @@ fn hop_limit_and_dscp_are_those_of_the_configuration() {
         let link = Link { mac: ours.mac, vlan: None };
         Path::new(&link, defaults, ours.addr, theirs, 1_500, TxOffloads::empty())
     };
-    let mut frame = [0u8; HEADER_BYTES];
-    path(OURS, PEER).write(&mut frame, 0, 1, Ecn::Ect0);
+    let header = bare(Ecn::Ect0);
+    let (frame, _) = written(&path(OURS, PEER), segment(&header), &[]);
     let packet = Ipv4Packet::new_unchecked(&frame[ETHERNET_BYTES..]);
     assert_eq!((packet.hop_limit(), packet.dscp(), packet.ecn()), (7, 46, Ecn::Ect0.bits()));
     assert!(packet.verify_checksum());
-    let mut frame = [0u8; 54];
-    path(OURS_6, PEER_6).write(&mut frame, 0, 1, Ecn::Ect0);
+    let (frame, _) = written(&path(OURS_6, PEER_6), segment(&header), &[]);
     let packet = Ipv6Packet::new_unchecked(&frame[14..]);
     assert_eq!((packet.hop_limit(), packet.traffic_class()), (7, 46 << 2 | Ecn::Ect0.bits()));
 }
 
-/// A TCP header of a segment on the fast path, octet by octet, with a checksum of zero.
-fn tcp_header(segment: &FastSegment) -> Vec<u8> {
-    let [local, remote] = segment.ports;
-    let words = if segment.timestamps.is_some() { 8 } else { 5 };
-    let mut header = [local.to_be_bytes(), remote.to_be_bytes()].concat();
-    header.extend([segment.seq.0.to_be_bytes(), segment.ack.0.to_be_bytes()].concat());
-    header.extend([words << 4, segment.flags]);
-    header.extend(segment.window.to_be_bytes());
-    header.extend([0; 4]);
-    if let Some([tsval, tsecr]) = segment.timestamps {
-        header.extend([1, 1, 8, 10]);
-        header.extend([tsval.to_be_bytes(), tsecr.to_be_bytes()].concat());
+/// A TCP header of `bytes`, octet by octet, with a checksum of zero.
+fn tcp_header([local, remote]: [u16; 2], header: &TxHeader, bytes: usize) -> Vec<u8> {
+    let mut octets = [local.to_be_bytes(), remote.to_be_bytes()].concat();
+    octets.extend([header.seq.0.to_be_bytes(), header.ack.0.to_be_bytes()].concat());
+    octets.extend([(bytes / 4) as u8 * 16, header.flags.bits()]);
+    octets.extend(header.window.to_be_bytes());
+    octets.extend([0; 4]);
+    if let Some(Timestamps { tsval, tsecr }) = header.timestamps {
+        octets.extend([1, 1, 8, 10]);
+        octets.extend([tsval.to_be_bytes(), tsecr.to_be_bytes()].concat());
     }
+    octets
+}
+
+fn zero_checksum(header: &[u8]) -> Vec<u8> {
+    let mut header = header.to_vec();
+    header[16..18].fill(0);
     header
 }
 
-fn fast_segment() -> impl Strategy<Value = FastSegment> {
+/// Ports, header and identification.
+fn any_segment() -> impl Strategy<Value = ([u16; 2], TxHeader, u16)> {
     let numbers = (any::<[u16; 2]>(), any::<[u32; 2]>(), any::<u8>(), any::<u16>());
     let extreme = prop_oneof![4 => any::<u32>(), 1 => Just(u32::MAX), 1 => Just(0)];
-    let stamps = proptest::option::of([extreme.clone(), extreme]);
+    let stamps = proptest::option::of((extreme.clone(), extreme));
     (numbers, stamps, any::<u16>(), 0..4u8).prop_map(
-        |((ports, [seq, ack], flags, window), timestamps, ident, ecn)| {
-            let (seq, ack, ecn) = (ironwarp_types::Seq(seq), ironwarp_types::Seq(ack), Ecn::from_bits(ecn));
-            FastSegment { ports, seq, ack, flags, window, timestamps, ident, ecn }
+        |((ports, [seq, ack], flags, window), stamps, ident, ecn)| {
+            let timestamps = stamps.map(|(tsval, tsecr)| Timestamps { tsval, tsecr });
+            let flags = TcpFlags::from_bits_retain(flags);
+            (
+                ports,
+                TxHeader {
+                    seq: Seq(seq),
+                    ack: Seq(ack),
+                    window,
+                    flags,
+                    timestamps,
+                    ecn: Ecn::from_bits(ecn),
+                },
+                ident,
+            )
         },
     )
-}
-
-proptest! {
-    /// RFC 9293 s3.1: the headers that are written in one pass are those of the general path, octet for octet.
-    #[test]
-    fn fast_headers_equal_those_of_the_general_path(
-        segment in fast_segment(),
-        payload in proptest::collection::vec(any::<u8>(), 0..200),
-        offloaded in any::<bool>(),
-        knows_sum in any::<bool>(),
-    ) {
-        let offloads = if offloaded { TxOffloads::TCP_CHECKSUM } else { TxOffloads::empty() };
-        let path = path(OURS, PEER, None, offloads);
-        let header = tcp_header(&segment);
-        let mut general = [vec![0xaa; HEADER_BYTES], header.clone(), payload.clone()].concat();
-        path.write(&mut general, header.len() + payload.len(), segment.ident, segment.ecn);
-        let meta = path.finish_tcp(&mut general, header.len());
-        let mut fast = [vec![0xbb; HEADER_BYTES + header.len()], payload.clone()].concat();
-        let sum = knows_sum.then(|| checksum::sum(&payload));
-        prop_assert_eq!(path.write_fast(&mut fast, &segment, sum), Some(meta));
-        prop_assert_eq!(fast, general);
-    }
-
-    #[test]
-    fn other_paths_and_short_frames_are_not_written(segment in fast_segment(), bytes in 0..54usize) {
-        let [(fast, _), others @ ..] = paths(TxOffloads::empty());
-        let mut frame = vec![0xaa; 200];
-        for (path, _) in others {
-            prop_assert_eq!(path.write_fast(&mut frame, &segment, None), None);
-        }
-        prop_assert_eq!(fast.write_fast(&mut frame[..bytes], &segment, None), None);
-        prop_assert!(frame.iter().all(|&byte| byte == 0xaa));
-    }
 }

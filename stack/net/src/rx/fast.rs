@@ -15,7 +15,6 @@ use core::net::Ipv4Addr;
 use ironwarp_port::{Checksum, Frame, RxMeta};
 use ironwarp_types::{Ecn, FlowKeyV4, Seq};
 
-use super::tcp::TCP_BYTES_MIN;
 use super::{HEADERS_V4_BYTES, word32, word64};
 use crate::checksum::{self, fold};
 use crate::family::Address;
@@ -23,15 +22,13 @@ use crate::ip;
 use crate::link::ETHERNET_BYTES;
 use crate::net::Net;
 use crate::path::Path;
+use crate::tcp_header::{TCP_HEADER_BYTES, TIMESTAMPS_BYTES, TIMESTAMPS_HEAD, Timestamps};
 
-/// The length of the timestamps option after two NOPs (RFC 7323 appendix A).
-const TIMESTAMPS_BYTES: usize = 12;
-
-/// NOP, NOP, kind 8, length 10.
-const TIMESTAMPS_HEAD: u32 = u32::from_le_bytes([1, 1, 8, 10]);
+/// The timestamps option after two NOPs (RFC 7323 appendix A).
+const STAMPS: u32 = u32::from_le_bytes(TIMESTAMPS_HEAD);
 
 /// Where payload starts without options, and with timestamps.
-const BARE_BYTES: usize = HEADERS_V4_BYTES + TCP_BYTES_MIN;
+const BARE_BYTES: usize = HEADERS_V4_BYTES + TCP_HEADER_BYTES;
 const HEADERS_BYTES: usize = BARE_BYTES + TIMESTAMPS_BYTES;
 
 /// Data offset and flags, little-endian: all flags but PSH, and the offsets of a header without options and with
@@ -57,7 +54,7 @@ impl Net {
         let bytes = frame.bytes();
         let header = bytes.first_chunk::<HEADERS_BYTES>()?;
         let control = word32::<46>(header) & CONTROL_MASK;
-        let has_timestamps = control == CONTROL_TIMESTAMPS && word32::<54>(header) == TIMESTAMPS_HEAD;
+        let has_timestamps = control == CONTROL_TIMESTAMPS && word32::<54>(header) == STAMPS;
         let is_fast = (has_timestamps || control == CONTROL_BARE)
             && self.is_fast_tcp_to_us(header.first_chunk()?)
             && self.link.vlan.is_none();
@@ -148,11 +145,13 @@ impl FastFrame<'_> {
         ((word32::<46>(self.header) >> 16) as u16).swap_bytes()
     }
 
-    /// Returns TSval and TSecr.
+    /// Returns the timestamps.
     #[inline(always)]
-    pub fn timestamps(&self) -> Option<[u32; 2]> {
-        let values = || [word32::<58>(self.header).swap_bytes(), word32::<62>(self.header).swap_bytes()];
-        self.has_timestamps.then(values)
+    pub fn timestamps(&self) -> Option<Timestamps> {
+        self.has_timestamps.then(|| Timestamps {
+            tsval: word32::<58>(self.header).swap_bytes(),
+            tsecr: word32::<62>(self.header).swap_bytes(),
+        })
     }
 
     /// Returns the ECN bits of the IP header.

@@ -15,8 +15,7 @@ use crate::ip;
 use crate::net::Net;
 use crate::received::Received;
 use crate::segment::TcpSegment;
-
-pub(super) const TCP_BYTES_MIN: usize = 20;
+use crate::tcp_header::TCP_HEADER_BYTES;
 
 struct Ports {
     remote: u16,
@@ -68,10 +67,10 @@ impl Net {
 #[inline]
 fn tcp_ports<F: Frame, A: Address>(frame: &F, datagram: &Datagram<A>) -> Result<Ports, Counter> {
     let segment = datagram.payload(frame.bytes()).ok_or(Counter::NetDropTcpHeader)?;
-    let header = segment.first_chunk::<TCP_BYTES_MIN>().ok_or(Counter::NetDropTcpHeader)?;
+    let header = segment.first_chunk::<TCP_HEADER_BYTES>().ok_or(Counter::NetDropTcpHeader)?;
     let [r0, r1, l0, l1, .., offset, _, _, _, _, _, _, _] = *header;
     let header_bytes = usize::from(offset >> 4) * 4;
-    if header_bytes < TCP_BYTES_MIN || header_bytes > segment.len() {
+    if header_bytes < TCP_HEADER_BYTES || header_bytes > segment.len() {
         return Err(Counter::NetDropTcpHeader);
     }
     if !checksum::is_correct(frame.rx().l4_checksum, || tcp_sum(segment, datagram)) {

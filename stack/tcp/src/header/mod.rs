@@ -1,4 +1,4 @@
-//! TCP headers: parsing and writing.
+//! TCP headers: parsing, and the options of headers that are sent.
 //!
 //! ```text
 //!  0       4       8       12      16      20
@@ -11,33 +11,17 @@
 mod options;
 mod syn;
 
-use bitflags::bitflags;
-use ironwarp_net::{FastFrame, FastSegment, TcpSegment};
+use ironwarp_net::{FastFrame, TcpSegment};
+pub(crate) use ironwarp_net::{
+    TCP_HEADER_BYTES as HEADER_BYTES, TIMESTAMPS_BYTES, TcpFlags as Flags, Timestamps, TxHeader,
+};
 use ironwarp_port::Frame;
 use ironwarp_types::{Ecn, Seq};
 
 use crate::queue::Piece;
 
-pub(crate) use options::{OptionBytes, Options, SackBlock, SackBlocks, TIMESTAMPS_BYTES, Timestamps};
+pub(crate) use options::{OptionBytes, Options, SackBlock, SackBlocks};
 pub(crate) use syn::SynOptions;
-
-/// The size of a header's fixed part, in bytes.
-pub(crate) const HEADER_BYTES: usize = 20;
-
-bitflags! {
-    /// The control bits.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub(crate) struct Flags: u8 {
-        const FIN = 1;
-        const SYN = 2;
-        const RST = 4;
-        const PSH = 8;
-        const ACK = 16;
-        const URG = 32;
-        const ECE = 64;
-        const CWR = 128;
-    }
-}
 
 /// A parsed segment.
 ///
@@ -153,70 +137,7 @@ impl From<&FastFrame<'_>> for FastHeader {
             start: frame.start(),
             end: frame.end(),
             ecn: frame.ecn(),
-            timestamps: frame.timestamps().map(|[tsval, tsecr]| Timestamps { tsval, tsecr }),
-        }
-    }
-}
-
-/// The header of a segment to send.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct TxHeader {
-    pub(crate) seq: Seq,
-    pub(crate) ack: Seq,
-    /// The window field, already scaled.
-    pub(crate) window: u16,
-    pub(crate) flags: Flags,
-    /// Placed before all other options.
-    pub(crate) timestamps: Option<Timestamps>,
-    /// The ECN bits of the packet: ECT for payload that is sent for the first time (RFC 3168 s6.1.5).
-    pub(crate) ecn: Ecn,
-}
-
-impl TxHeader {
-    /// Returns the header of a segment without options and with a window of zero.
-    pub(crate) const fn bare(seq: Seq, ack: Seq, flags: Flags) -> Self {
-        TxHeader { seq, ack, window: 0, flags, timestamps: None, ecn: Ecn::NotEct }
-    }
-
-    /// Returns the length of the header with timestamps, in bytes: the offset of further options or of the payload.
-    #[inline]
-    pub(crate) const fn header_bytes(&self) -> usize {
-        HEADER_BYTES + if self.timestamps.is_some() { TIMESTAMPS_BYTES } else { 0 }
-    }
-
-    /// Returns the header as [`Path::write_fast`](ironwarp_net::Path::write_fast) takes it.
-    #[inline(always)]
-    pub(crate) fn fast_segment(&self, ports: [u16; 2], ident: u16) -> FastSegment {
-        FastSegment {
-            ports,
-            seq: self.seq,
-            ack: self.ack,
-            flags: self.flags.bits(),
-            window: self.window,
-            timestamps: self.timestamps.map(|Timestamps { tsval, tsecr }| [tsval, tsecr]),
-            ident,
-            ecn: self.ecn,
-        }
-    }
-
-    /// Writes the header and timestamps to the front of `l4`, with a checksum of zero. `more_options_bytes`, a multiple
-    /// of four, counts the options that follow.
-    #[inline]
-    pub(crate) fn write(&self, l4: &mut [u8], [local, remote]: [u16; 2], more_options_bytes: usize) {
-        let Some((header, options)) = l4.split_first_chunk_mut::<HEADER_BYTES>() else { return };
-        let offset = ((self.header_bytes() + more_options_bytes) / 4) as u8;
-        header[0..2].copy_from_slice(&local.to_be_bytes());
-        header[2..4].copy_from_slice(&remote.to_be_bytes());
-        header[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
-        header[8..12].copy_from_slice(&self.ack.0.to_be_bytes());
-        header[12] = offset << 4;
-        header[13] = self.flags.bits();
-        header[14..16].copy_from_slice(&self.window.to_be_bytes());
-        header[16..20].fill(0);
-        if let Some(timestamps) = self.timestamps
-            && let Some(room) = options.first_chunk_mut::<TIMESTAMPS_BYTES>()
-        {
-            *room = timestamps.encode();
+            timestamps: frame.timestamps(),
         }
     }
 }

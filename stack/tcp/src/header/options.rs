@@ -9,53 +9,30 @@
 //! options of one kind counts.
 
 use arrayvec::ArrayVec;
+use ironwarp_net::TIMESTAMPS_HEAD;
 use ironwarp_types::Seq;
 
-use super::Flags;
-
-/// The size of NOP NOP TS, which every segment with timestamps carries, in bytes.
-pub(crate) const TIMESTAMPS_BYTES: usize = 12;
-
-/// NOP, NOP, kind 8, length 10 (RFC 7323 appendix A).
-const TIMESTAMPS_HEAD: [u8; 4] = [1, 1, 8, 10];
+use super::{Flags, TIMESTAMPS_BYTES, Timestamps};
 
 /// The option space of a header (RFC 9293 s3.1): sixty octets less the fixed twenty.
 pub(crate) const OPTIONS_BYTES_MAX: usize = 40;
 
-/// The timestamps option (RFC 7323 s3.2).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Timestamps {
-    /// TSval: the sender's clock.
-    pub(crate) tsval: u32,
-    /// TSecr: the receiver's clock as last received by the sender; meaningless without the ACK bit.
-    pub(crate) tsecr: u32,
+/// Parses a list that is exactly NOP NOP TS.
+#[inline]
+fn parse_aligned_timestamps(list: &[u8]) -> Option<Timestamps> {
+    let octets: [u8; TIMESTAMPS_BYTES] = list.try_into().ok()?;
+    let [w, x, y, z, a, b, c, d, e, f, g, h] = octets;
+    let tsval = u32::from_be_bytes([a, b, c, d]);
+    let tsecr = u32::from_be_bytes([e, f, g, h]);
+    ([w, x, y, z] == TIMESTAMPS_HEAD).then_some(Timestamps { tsval, tsecr })
 }
 
-impl Timestamps {
-    /// Returns the option's twelve octets.
-    #[inline]
-    pub(crate) fn encode(self) -> [u8; TIMESTAMPS_BYTES] {
-        let ([a, b, c, d], [e, f, g, h]) = (self.tsval.to_be_bytes(), self.tsecr.to_be_bytes());
-        let [w, x, y, z] = TIMESTAMPS_HEAD;
-        [w, x, y, z, a, b, c, d, e, f, g, h]
-    }
-
-    /// Parses a list that is exactly NOP NOP TS.
-    #[inline]
-    fn parse_aligned(list: &[u8]) -> Option<Self> {
-        let octets: [u8; TIMESTAMPS_BYTES] = list.try_into().ok()?;
-        let [w, x, y, z, a, b, c, d, e, f, g, h] = octets;
-        let tsval = u32::from_be_bytes([a, b, c, d]);
-        let tsecr = u32::from_be_bytes([e, f, g, h]);
-        ([w, x, y, z] == TIMESTAMPS_HEAD).then_some(Timestamps { tsval, tsecr })
-    }
-
-    pub(super) fn parse(data: &[u8]) -> Option<Self> {
-        let (tsval, tsecr) = data.split_first_chunk::<4>()?;
-        let tsval = u32::from_be_bytes(*tsval);
-        let tsecr = u32::from_be_bytes(tsecr.try_into().ok()?);
-        Some(Timestamps { tsval, tsecr })
-    }
+/// Parses the data of the timestamps option.
+pub(super) fn parse_timestamps(data: &[u8]) -> Option<Timestamps> {
+    let (tsval, tsecr) = data.split_first_chunk::<4>()?;
+    let tsval = u32::from_be_bytes(*tsval);
+    let tsecr = u32::from_be_bytes(tsecr.try_into().ok()?);
+    Some(Timestamps { tsval, tsecr })
 }
 
 /// A range held by the receiver: `start` is its first sequence number, `end` the one after its last.
@@ -90,7 +67,7 @@ impl Options {
         if list.is_empty() {
             return Options::default();
         }
-        match Timestamps::parse_aligned(list) {
+        match parse_aligned_timestamps(list) {
             Some(timestamps) => Options { timestamps: Some(timestamps), sack: SackBlocks::new() },
             None => Options::parse_any(list, flags),
         }
@@ -102,7 +79,7 @@ impl Options {
         for (kind, data) in OptionIter(list) {
             match kind {
                 KIND_TIMESTAMPS if options.timestamps.is_none() => {
-                    options.timestamps = Timestamps::parse(data);
+                    options.timestamps = parse_timestamps(data);
                 }
                 // RFC 2018 s4: SACK blocks are sent in acknowledgements.
                 KIND_SACK if options.sack.is_empty() && flags.contains(Flags::ACK) => {
@@ -193,6 +170,12 @@ impl OptionBytes {
     pub(crate) fn as_slice(&self) -> &[u8] {
         self.octets.get(..usize::from(self.used)).unwrap_or_default()
     }
+}
+
+/// Returns NOP NOP TS.
+#[cfg(test)]
+pub(super) fn encode_timestamps(Timestamps { tsval, tsecr }: Timestamps) -> Vec<u8> {
+    [TIMESTAMPS_HEAD, tsval.to_be_bytes(), tsecr.to_be_bytes()].concat()
 }
 
 #[cfg(test)]

@@ -70,9 +70,8 @@ impl Conn {
         let payload_sum = source.sum().unwrap_or_else(|| sum_of(room, len));
         let timestamps = Some(self.ts.option(io.now));
         let header = TxHeader { timestamps, ..self.data_header(io.now) };
-        io.shared.ident = io.shared.ident.wrapping_add(1);
-        let segment = header.fast_segment(self.ports, io.shared.ident);
-        let meta = self.path.write_fast_headers(headers, &segment, (bytes, payload_sum));
+        let segment = io.segment(self.ports, &header);
+        let meta = self.path.write_fast(headers, segment, (bytes, payload_sum));
         frame.resize(FAST_HEADER_BYTES + usize::from(bytes));
         let sealed = frame.seal(meta);
         let unit = Unit {

@@ -1,7 +1,7 @@
 //! Transmission: segments of payload, acknowledgements, SYNs, FINs and resets.
 //!
-//! The payload of a frame is written after room for the headers. Then the TCP header is written, the path adds link and
-//! network headers and completes the checksum, and the frame is sealed. This module never ends a connection. If no
+//! The payload of a frame is written after room for the headers. Then the path writes all headers, and the frame is
+//! sealed. This module never ends a connection. If no
 //! frame is available or the device is full, the segment stays pending, and a timer or the next iteration tries again.
 
 mod acks;
@@ -11,8 +11,8 @@ mod retransmit;
 mod timeout;
 mod transmit;
 
-use ironwarp_net::Path;
-use ironwarp_port::{Frame, Port, TxMeta, Wire, Wires};
+use ironwarp_net::{Path, TxSegment};
+use ironwarp_port::{Frame, Port, Wire, Wires};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Nanos, Seq};
 
@@ -249,29 +249,15 @@ impl<P: Port> TcpIo<'_, P> {
         header: &TxHeader,
         more_options_bytes: usize,
     ) -> SealedOf<P> {
-        let meta = self.write_headers(frame.bytes_mut(), path, ports, header, (more_options_bytes, None));
+        let meta = path.write(frame.bytes_mut(), self.segment(ports, header), more_options_bytes, None);
         frame.seal(meta)
     }
 
-    /// Writes all headers of a frame. `payload_sum` is the sum of the payload, if that is known. Returns the metadata to
-    /// seal the frame with.
+    /// Returns what the headers of a segment contain apart from the path's addresses.
     #[inline(always)]
-    fn write_headers(
-        &mut self,
-        frame: &mut [u8],
-        path: &Path,
-        ports: [u16; 2],
-        header: &TxHeader,
-        (more_options_bytes, payload_sum): (usize, Option<u32>),
-    ) -> TxMeta {
+    fn segment<'h>(&mut self, ports: [u16; 2], header: &'h TxHeader) -> TxSegment<'h> {
         self.shared.ident = self.shared.ident.wrapping_add(1);
-        let ident = self.shared.ident;
-        if more_options_bytes == 0
-            && let Some(meta) = path.write_fast(frame, &header.fast_segment(ports, ident), payload_sum)
-        {
-            return meta;
-        }
-        write_general_headers(frame, path, ports, *header, (more_options_bytes, ident))
+        TxSegment { ports, ident: self.shared.ident, header }
     }
 
     #[inline(always)]
@@ -324,24 +310,6 @@ impl<P: Port> TcpIo<'_, P> {
         self.count(Counter::TcpTxResets);
         self.send_control(path, ports, header, &[]);
     }
-}
-
-/// Writes all headers of a frame: for any path and any options.
-#[inline(never)]
-fn write_general_headers(
-    frame: &mut [u8],
-    path: &Path,
-    ports: [u16; 2],
-    header: TxHeader,
-    (more_options_bytes, ident): (usize, u16),
-) -> TxMeta {
-    let l4_at = path.header_bytes();
-    let l4_bytes = frame.len().saturating_sub(l4_at);
-    if let Some(l4) = frame.get_mut(l4_at..) {
-        header.write(l4, ports, more_options_bytes);
-    }
-    path.write(frame, l4_bytes, ident, header.ecn);
-    path.finish_tcp(frame, header.header_bytes() + more_options_bytes)
 }
 
 /// The rate limit of replies that anyone can trigger.

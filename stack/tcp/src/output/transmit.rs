@@ -259,7 +259,7 @@ impl Conn {
         }
         let header = self.data_header(io.now);
         let segment = bytes.get_mut(..payload_at + len).unwrap_or_default();
-        let meta = io.write_headers(segment, &self.path, self.ports, &header, (0, source.sum()));
+        let meta = self.path.write(segment, io.segment(self.ports, &header), 0, source.sum());
         frame.resize(payload_at + len);
         self.retain_and_send(io, frame.seal(meta), payload_at as u16, len as u16)
     }

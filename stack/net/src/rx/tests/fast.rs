@@ -12,6 +12,7 @@ use proptest::prelude::*;
 
 use crate::net::Net;
 use crate::rx::fast::FastFrame;
+use crate::tcp_header::Timestamps;
 use crate::testing::{Bench, tcp_frame, with_ip};
 
 /// Replaces the header's length and flags, and puts `options` before the payload. Both checksums are correct.
@@ -64,7 +65,7 @@ fn the_fields_of_a_fast_frame_are_those_of_its_header() {
     let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     assert_eq!((fast.seq(), fast.ack()), (Seq(word(38)), Seq(word(42))));
     assert_eq!(fast.window(), u16::from_be_bytes([bytes[48], bytes[49]]));
-    assert_eq!(fast.timestamps(), Some([0x0102, 0x0304]));
+    assert_eq!(fast.timestamps(), Some(Timestamps { tsval: 0x0102, tsecr: 0x0304 }));
     assert_eq!((fast.ecn(), segment.ecn), (Ecn::Ect0, Ecn::Ect0));
     assert_eq!((fast.start(), fast.end()), (66, segment.l4_end));
     assert_eq!(&arrived.bytes()[66..], b"payload");

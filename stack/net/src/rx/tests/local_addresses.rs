@@ -5,12 +5,12 @@ use core::net::IpAddr;
 use ironwarp_port::memory::{MemoryConfig, MemoryFrame};
 use ironwarp_port::{Burst, Frame};
 use ironwarp_stats::Counter;
-use ironwarp_types::Ecn;
+use ironwarp_types::Seq;
 use smoltcp::wire::{ArpOperation, ArpRepr};
 
 use super::route;
 use crate::testing::{Bench, PEER, arp_frame, dual, mac, read_arp, tcp_frame, v4, v6, with_ip};
-use crate::{Prefix, Received, Route, StaticRoute, Station};
+use crate::{Prefix, Received, Route, StaticRoute, Station, TcpFlags, TxHeader, TxSegment};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
@@ -107,13 +107,11 @@ fn a_destination_of_a_family_without_a_local_address_is_unreachable() {
 /// Sends a segment to a local address. Returns the frame from the loopback.
 fn loop_back(bench: &mut Bench, dst: IpAddr) -> MemoryFrame {
     let Route::Ready(path) = route(bench, dst) else { panic!("a local address is always reachable") };
-    let at = path.header_bytes();
     let mut frame = bench.wire.alloc().expect("a frame");
-    frame.resize(at + 20);
-    frame.bytes_mut()[at..]
-        .copy_from_slice(&[0xc3, 0x50, 0x11, 0x44, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 0x10, 0, 0, 0, 0, 0]);
-    path.write(frame.bytes_mut(), 20, 1, Ecn::NotEct);
-    let meta = path.finish_tcp(frame.bytes_mut(), 20);
+    frame.resize(path.header_bytes() + 20);
+    let header = TxHeader::bare(Seq(1), Seq(2), TcpFlags::ACK);
+    let segment = TxSegment { ports: [50_000, 4_420], ident: 1, header: &header };
+    let meta = path.write(frame.bytes_mut(), segment, 0, None);
     assert!(bench.wire.push(frame.seal(meta)));
     let mut burst = Burst::new();
     bench.wire.rx_looped(&mut burst);
