@@ -26,8 +26,8 @@ const ICMP_ERROR_BURST: u32 = 256;
 /// the time. Nothing allocates after [`Net::new`].
 pub struct Net {
     pub(crate) link: Link,
-    /// The local link address as a little-endian word: what a fast frame is compared with. Off the fast path it is
-    /// [`NO_MAC_WORD`], which no frame has.
+    /// The local link address as a little-endian word: what a fast frame is compared with. Off the fast path, and
+    /// in a VLAN, it is [`NO_MAC_WORD`], which no frame has.
     pub(crate) fast_mac_word: u64,
     pub(crate) local: LocalAddresses,
     pub(crate) hasher: FlowHasher,
@@ -54,7 +54,7 @@ impl Net {
         let hasher = FlowHasher::new(cfg.hash_secret);
         let [a, b, c, d, e, f] = cfg.mac.0;
         Net {
-            fast_mac_word: if cfg.fast_path {
+            fast_mac_word: if cfg.fast_path && cfg.vlan.is_none() {
                 u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
             } else {
                 NO_MAC_WORD

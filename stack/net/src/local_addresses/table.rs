@@ -190,46 +190,26 @@ impl LocalAddresses {
         !self.secondary_v4.is_empty() && self.secondary_v4.iter().any(|local| local.addr == addr)
     }
 
-    /// Returns whether a packet from `remote` to `local` is acceptable: from a unicast address that is not ours, to a
-    /// usable address of ours.
-    #[inline]
-    pub(crate) fn accepts_v4(&self, remote: Ipv4Addr, local: Ipv4Addr) -> bool {
-        if remote == self.primary_v4.addr || !self.is_unicast_for_primary(remote) {
+    /// Returns whether segments of a connection are acceptable: they come from an address that is not ours, to a usable
+    /// address of ours. The remote address was unicast when the connection was opened.
+    #[inline(always)]
+    pub(crate) fn accepts_connected_v4(&self, remote: Ipv4Addr, local: Ipv4Addr) -> bool {
+        if remote == self.primary_v4.addr {
             return false;
         }
         let to_primary = u64::from(local.to_bits()) == self.primary_v4_key;
-        if self.secondary_v4.is_empty() {
-            to_primary
-        } else {
-            self.accepts_secondary(remote, local, to_primary)
-        }
-    }
-
-    /// Returns the same as [`LocalAddresses::accepts_v4`] for the flow of a connection. Its remote address was unicast when
-    /// the connection was opened.
-    #[inline(always)]
-    pub(crate) fn accepts_connected_v4(&self, remote: Ipv4Addr, local: Ipv4Addr) -> bool {
         match self.secondary_v4.is_empty() {
-            true => remote != self.primary_v4.addr && u64::from(local.to_bits()) == self.primary_v4_key,
-            false => self.accepts_v4(remote, local),
+            true => to_primary,
+            false => self.accepts_secondary(remote, local, to_primary),
         }
     }
 
-    /// The rest of [`LocalAddresses::accepts_v4`] if there are secondary addresses.
+    /// The rest of [`LocalAddresses::accepts_connected_v4`] if there are secondary addresses.
     #[inline(never)]
     fn accepts_secondary(&self, remote: Ipv4Addr, local: Ipv4Addr, to_primary: bool) -> bool {
         !self.is_secondary_v4(remote)
             && self.is_unicast_v4(remote)
             && (to_primary || self.is_secondary_v4(local))
-    }
-
-    /// [`LocalAddresses::is_unicast_v4`] without the networks of the secondary addresses.
-    #[inline]
-    fn is_unicast_for_primary(&self, addr: Ipv4Addr) -> bool {
-        let bits = addr.to_bits();
-        // 1.0.0.0 to 223.255.255.255, without 127/8.
-        let valid = bits.wrapping_sub(1 << 24) < 223 << 24 && bits >> 24 != 127;
-        valid && !self.primary_v4.is_broadcast(bits)
     }
 
     /// Returns whether the address is a usable local one.
@@ -250,8 +230,12 @@ impl LocalAddresses {
     /// not, unless its prefix leaves no room for them (RFC 3021).
     #[inline]
     pub(crate) fn is_unicast_v4(&self, addr: Ipv4Addr) -> bool {
-        let is_broadcast = self.secondary_v4.iter().any(|local| local.is_broadcast(addr.to_bits()));
-        self.is_unicast_for_primary(addr) && !is_broadcast
+        let bits = addr.to_bits();
+        // 1.0.0.0 to 223.255.255.255, without 127/8.
+        let valid = bits.wrapping_sub(1 << 24) < 223 << 24 && bits >> 24 != 127;
+        valid
+            && !self.primary_v4.is_broadcast(bits)
+            && !self.secondary_v4.iter().any(|local| local.is_broadcast(bits))
     }
 
     /// Returns whether there is an IPv6 address, in use or not.

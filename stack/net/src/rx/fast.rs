@@ -12,13 +12,12 @@
 
 use core::net::Ipv4Addr;
 
-use ironwarp_port::{Checksum, Frame, RxMeta};
+use ironwarp_port::{Frame, RxMeta};
 use ironwarp_types::{Ecn, FlowKeyV4, Seq};
 
-use super::{HEADERS_V4_BYTES, word32, word64};
 use crate::checksum::{self, fold};
 use crate::family::Address;
-use crate::ip;
+use crate::ip::{self, IPV4_BYTES};
 use crate::link::ETHERNET_BYTES;
 use crate::net::Net;
 use crate::path::Path;
@@ -26,6 +25,9 @@ use crate::tcp_header::{TCP_HEADER_BYTES, TIMESTAMPS_BYTES, TIMESTAMPS_HEAD, Tim
 
 /// The timestamps option after two NOPs (RFC 7323 appendix A).
 const STAMPS: u32 = u32::from_le_bytes(TIMESTAMPS_HEAD);
+
+/// The lengths of the link header and of an IPv4 header without options.
+const HEADERS_V4_BYTES: usize = ETHERNET_BYTES + IPV4_BYTES;
 
 /// Where payload starts without options, and with timestamps.
 const BARE_BYTES: usize = HEADERS_V4_BYTES + TCP_HEADER_BYTES;
@@ -37,6 +39,31 @@ const CONTROL_MASK: u32 = u32::from_le_bytes([0xf0, 0xf7, 0, 0]);
 const CONTROL_BARE: u32 = u32::from_le_bytes([0x50, 0x10, 0, 0]);
 const CONTROL_TIMESTAMPS: u32 = u32::from_le_bytes([0x80, 0x10, 0, 0]);
 
+/// EtherType IPv4, version 4 and a header without options; the type of service is not compared. This word and those
+/// below are little-endian.
+const FAST_V4: u32 = u32::from_le_bytes([8, 0, 0x45, 0]);
+const FAST_V4_MASK: u32 = u32::from_le_bytes([0xff, 0xff, 0xff, 0]);
+
+/// No fragment, and protocol TCP. "Do not fragment", the reserved bit and the time to live are not compared.
+const WHOLE_TCP: u32 = u32::from_le_bytes([0, 0, 0, 6]);
+const WHOLE_TCP_MASK: u32 = u32::from_le_bytes([0x3f, 0xff, 0, 0xff]);
+
+/// The destination address, and the multicast bit of the source address.
+const MAC_MASK: u64 = u64::from_le_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0]);
+
+/// Returns the little-endian word at offset `AT`. Words are read whole: the compiler does not join loads of single bytes
+/// under a mask.
+#[inline(always)]
+fn word32<const AT: usize>(bytes: &[u8]) -> u32 {
+    bytes.get(AT..).and_then(<[u8]>::first_chunk).map_or(0, |word| u32::from_le_bytes(*word))
+}
+
+/// [`word32`] of eight bytes.
+#[inline(always)]
+fn word64<const AT: usize>(bytes: &[u8]) -> u64 {
+    bytes.get(AT..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_le_bytes(*word))
+}
+
 /// A frame to us with a TCP segment over IPv4, without a VLAN tag: ACK and perhaps PSH are set, and there is no option
 /// but timestamps. Its checksums are not verified.
 pub struct FastFrame<'a> {
@@ -47,7 +74,7 @@ pub struct FastFrame<'a> {
 }
 
 impl Net {
-    /// Returns the headers of a fast frame, or `None` for any other frame. A frame shorter than the headers with
+    /// Returns the headers of a fast frame, or `None` for any other frame: all of them in a VLAN. A frame shorter than the headers with
     /// timestamps is never fast.
     #[inline(always)]
     pub fn fast_frame<'a, F: Frame>(&self, frame: &'a F) -> Option<FastFrame<'a>> {
@@ -56,8 +83,9 @@ impl Net {
         let control = word32::<46>(header) & CONTROL_MASK;
         let has_timestamps = control == CONTROL_TIMESTAMPS && word32::<54>(header) == STAMPS;
         let is_fast = (has_timestamps || control == CONTROL_BARE)
-            && self.is_fast_tcp_to_us(header.first_chunk()?)
-            && self.link.vlan.is_none();
+            && word64::<0>(header) & MAC_MASK == self.fast_mac_word
+            && word32::<12>(header) & FAST_V4_MASK == FAST_V4
+            && word32::<20>(header) & WHOLE_TCP_MASK == WHOLE_TCP;
         if !is_fast {
             return None;
         }
@@ -72,22 +100,32 @@ impl Net {
         self.hasher.hash_key_v4(key)
     }
 
-    /// Returns whether a fast frame of a connection is acceptable: its addresses still are, and its checksums are correct.
-    /// [`Checksum::Unknown`] leaves TCP's checksum to [`FastFrame::is_sum_correct`].
+    /// Returns whether a fast frame of a connection is acceptable: its addresses still are, and both checksums are
+    /// correct. `path` is the connection's. `sum` returns the sum of a segment as
+    /// [`checksum::sum`](ironwarp_arch::checksum::sum); it gets the length of its header, too. It runs only if the device
+    /// did not verify TCP's checksum.
     #[inline(always)]
-    pub fn accepts_fast(&self, frame: &FastFrame<'_>, rx: RxMeta) -> Checksum {
+    pub fn accepts_fast(
+        &self,
+        frame: &FastFrame<'_>,
+        rx: RxMeta,
+        path: &Path,
+        sum: impl FnOnce(&[u8], usize) -> u32,
+    ) -> bool {
         let (remote, local) = frame.addresses();
-        let is_header_correct = || {
-            let header =
-                frame.header.first_chunk::<HEADERS_V4_BYTES>().and_then(|header| header.last_chunk());
-            header.is_some_and(|header| fold(checksum::sum_header(header)) == 0xffff)
+        debug_assert_eq!(fold(path.pseudo_sum()), fold(local.sum() + remote.sum() + u32::from(ip::TCP)));
+        let sum_header = || {
+            let header = frame.header.first_chunk::<HEADERS_V4_BYTES>();
+            header.and_then(|header| header.last_chunk()).map_or(0, checksum::sum_header)
         };
-        let is_acceptable = self.local.accepts_connected_v4(remote, local)
-            && match rx.ip_checksum {
-                Checksum::Unknown => is_header_correct(),
-                known => known == Checksum::Good,
-            };
-        if is_acceptable { rx.l4_checksum } else { Checksum::Bad }
+        self.local.accepts_connected_v4(remote, local)
+            && checksum::is_correct(rx.ip_checksum, sum_header)
+            && checksum::is_correct(rx.l4_checksum, || {
+                let header_bytes = usize::from(frame.start()) - HEADERS_V4_BYTES;
+                // Three sums of 16-bit words: 32 bits hold them.
+                let pseudo = path.pseudo_sum().wrapping_add(frame.l4.len() as u32);
+                pseudo.wrapping_add(sum(frame.l4, header_bytes))
+            })
     }
 }
 
@@ -103,28 +141,6 @@ impl FastFrame<'_> {
     pub(super) fn addresses(&self) -> (Ipv4Addr, Ipv4Addr) {
         let address = |word: u32| Ipv4Addr::from_bits(word.swap_bytes());
         (address(word32::<26>(self.header)), address(word32::<30>(self.header)))
-    }
-
-    /// Returns the segment from the TCP header on, without link padding.
-    #[inline(always)]
-    pub fn segment(&self) -> &[u8] {
-        self.l4
-    }
-
-    /// Returns the length of the TCP header in bytes.
-    #[inline(always)]
-    pub fn header_bytes(&self) -> usize {
-        usize::from(self.start()) - HEADERS_V4_BYTES
-    }
-
-    /// Returns whether TCP's checksum is correct. `sum` is that of [`FastFrame::segment`], as
-    /// [`checksum::sum`](ironwarp_arch::checksum::sum) returns it, and `path` the connection's.
-    #[inline(always)]
-    pub fn is_sum_correct(&self, path: &Path, sum: u32) -> bool {
-        let (remote, local) = self.addresses();
-        debug_assert_eq!(fold(path.pseudo_sum()), fold(local.sum() + remote.sum() + u32::from(ip::TCP)));
-        // Three sums of 16-bit words: 32 bits hold them.
-        fold(path.pseudo_sum().wrapping_add(self.l4.len() as u32).wrapping_add(sum)) == 0xffff
     }
 
     /// Returns the sequence number.

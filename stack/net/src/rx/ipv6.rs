@@ -90,8 +90,7 @@ impl Net {
 }
 
 /// Returns source and destination.
-#[inline(always)]
-pub(super) fn split_addresses(addresses: [u8; 32]) -> (Ipv6Addr, Ipv6Addr) {
+fn split_addresses(addresses: [u8; 32]) -> (Ipv6Addr, Ipv6Addr) {
     match addresses.as_chunks::<16>().0 {
         [source, dst] => (Ipv6Addr::from(*source), Ipv6Addr::from(*dst)),
         _ => (Ipv6Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED),

@@ -8,7 +8,7 @@ use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
 
 use super::Tcp;
-use super::fast::{Arrival, Lent};
+use super::fast::{Arrival, Lent, PayloadReader};
 use crate::events::TcpEvents;
 use crate::header::{Flags, Segment};
 use crate::ids::ConnId;
@@ -26,12 +26,18 @@ impl<P: Port> Tcp<P> {
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
     ) -> Option<(ConnId, TcpEvents)> {
-        match self.on_segment_lending(now, arrived, path, wires, |_| None::<Infallible>)? {
+        match self.on_segment_lending(
+            now,
+            arrived,
+            path,
+            wires,
+            |_: Lent<'_, P::Frame>| None::<Infallible>,
+        )? {
             Arrival::Events(conn, events) => (!events.is_empty()).then_some((conn, events)),
         }
     }
 
-    /// [`Tcp::on_segment`] that lends the payload of a fast segment to `read`, as [`Tcp::on_fast_frame`] does.
+    /// [`Tcp::on_segment`] that lends the payload of a fast segment to `reader`, as [`Tcp::on_fast_frame`] does.
     #[inline]
     pub fn on_segment_lending<R>(
         &mut self,
@@ -39,7 +45,7 @@ impl<P: Port> Tcp<P> {
         arrived: TcpSegment<P::Frame>,
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
-        read: impl FnMut(Lent<'_, P::Frame>) -> Option<R>,
+        reader: impl PayloadReader<P::Frame, R>,
     ) -> Option<Arrival<R>> {
         self.shared.stats.count(Counter::TcpRxSegments);
         let Some(segment) = Segment::parse(&arrived) else {
@@ -48,13 +54,13 @@ impl<P: Port> Tcp<P> {
         };
         match self.find(arrived.hash, &arrived.flow) {
             Some(at) if at < self.shared.config.connections_max => {
-                self.on_connection_segment(now, at, (segment, arrived), wires, read)
+                self.on_connection_segment(now, at, (segment, arrived), wires, reader)
             }
             Some(at) => {
                 self.on_segment_in_time_wait(now, at, &segment, &arrived, path(), wires);
                 None
             }
-            None => self.on_unknown_flow(now, (segment, arrived), path, wires, read),
+            None => self.on_unknown_flow(now, (segment, arrived), path, wires, reader),
         }
     }
 
@@ -66,11 +72,11 @@ impl<P: Port> Tcp<P> {
         (segment, arrived): (Segment, TcpSegment<P::Frame>),
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
-        read: impl FnMut(Lent<'_, P::Frame>) -> Option<R>,
+        reader: impl PayloadReader<P::Frame, R>,
     ) -> Option<Arrival<R>> {
         let path = path();
         match self.accept_syn_cookie(now, &segment, &arrived, &path) {
-            Some(at) => return self.on_connection_segment(now, at?, (segment, arrived), wires, read),
+            Some(at) => return self.on_connection_segment(now, at?, (segment, arrived), wires, reader),
             None => self.on_no_connection(now, &segment, &arrived, path, wires),
         }
         None
@@ -95,7 +101,7 @@ impl<P: Port> Tcp<P> {
         at: u32,
         (segment, arrived): (Segment, TcpSegment<P::Frame>),
         wires: &mut Wires<P>,
-        mut read: impl FnMut(Lent<'_, P::Frame>) -> Option<R>,
+        mut reader: impl PayloadReader<P::Frame, R>,
     ) -> Option<Arrival<R>> {
         let slot = self.slots.get_mut(at as usize)?;
         let conn = slot.conn.as_mut()?;
@@ -103,8 +109,12 @@ impl<P: Port> Tcp<P> {
         let before = conn.state;
         let mut io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
         let mut events = TcpEvents::empty();
-        let lent = conn.on_segment(&mut io, segment, arrived, &mut events);
-        let read = lent.and_then(|piece| conn.lend(&mut io, id, piece, &mut events, &mut read));
+        let read = if io.shared.config.fast_path && conn.is_fast(&segment) {
+            conn.on_fast_segment(&mut io, id, &segment, arrived.frame, &mut events, &mut reader)
+        } else {
+            conn.on_general_segment(&mut io, segment, arrived, &mut events);
+            None
+        };
         if conn.state != before {
             self.on_state_change(at, before, now);
         }

@@ -12,16 +12,15 @@
 use ironwarp_arch::checksum;
 use ironwarp_llp::ByteStream;
 use ironwarp_net::{FlowTable, Net};
-use ironwarp_port::{Checksum, Frame, Port, Wires};
+use ironwarp_port::{Frame, Port, Wires};
 use ironwarp_stats::Counter;
-use ironwarp_types::{FlowKeyV4, Nanos, Seq};
+use ironwarp_types::{FlowKeyV4, Nanos};
 
 use super::{Slot, Tcp};
 use crate::conn::{Conn, State};
 use crate::events::TcpEvents;
-use crate::header::FastHeader;
+use crate::header::Segment;
 use crate::ids::ConnId;
-use crate::input::FastPayload;
 use crate::output::TcpIo;
 use crate::queue::Piece;
 
@@ -118,34 +117,16 @@ impl<P: Port> Tcp<P> {
         let Some(fast) = net.fast_frame(&frame) else { return Err(frame) };
         let found = find_fast(&mut self.slots, &self.flows, self.last_fast, net, fast.key());
         let Some((id, conn)) = found else { return Err(frame) };
-        let header = FastHeader::from(&fast);
-        if !conn.is_fast(&header) {
-            return Err(frame);
-        }
-        let is_correct = match net.accepts_fast(&fast, frame.rx()) {
-            Checksum::Unknown => {
-                let sum = reader.sum(id, fast.segment(), fast.header_bytes());
-                fast.is_sum_correct(&conn.path, sum)
-            }
-            known => known == Checksum::Good,
-        };
-        if !is_correct {
+        let segment = Segment::from(&fast);
+        let sum = |l4: &[u8], header_bytes| reader.sum(id, l4, header_bytes);
+        if !(conn.is_fast(&segment) && net.accepts_fast(&fast, frame.rx(), &conn.path, sum)) {
             return Err(frame);
         }
         self.last_fast = id.slot;
         self.shared.stats.count(Counter::TcpRxSegments);
         let mut io = TcpIo::for_path(&conn.path, now, wires, &mut self.shared);
         let mut events = TcpEvents::empty();
-        let payload = conn.on_fast_segment(&mut io, &header, &mut events);
-        debug_assert!(conn.state == State::Established);
-        let read = match payload {
-            FastPayload::Lend => conn.lend(&mut io, id, header.piece(frame), &mut events, &mut reader),
-            FastPayload::None => None,
-            FastPayload::Queue => {
-                conn.on_rest(&mut io, header.piece(frame), &mut events);
-                None
-            }
-        };
+        let read = conn.on_fast_segment(&mut io, id, &segment, frame, &mut events, &mut reader);
         Ok(read.map_or(Arrival::Events(id, events), Arrival::Delivered))
     }
 }
@@ -177,10 +158,9 @@ fn find_fast<'a>(
 }
 
 impl Conn {
-    /// Lends the payload of a fast segment to `reader`. What it consumed is done, the rest is
-    /// queued.
+    /// Lends the payload of a fast segment to `reader`, and queues what it leaves.
     #[inline(always)]
-    pub(super) fn lend<P: Port, R>(
+    pub(crate) fn lend<P: Port, R>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         conn: ConnId,
@@ -193,35 +173,33 @@ impl Conn {
         let (events_so_far, acked_bytes) = (*events, self.snd.acked_bytes);
         let lent = Lent { conn, events: events_so_far, acked_bytes, wants_transmit, bytes: &mut bytes };
         let read = reader.read(lent);
-        let piece = &bytes.piece;
-        let (seq, has_rest) = (piece.seq, piece.len() > 0);
-        let consumed = self.on_consumed(io, seq);
-        if has_rest {
-            self.on_rest(io, bytes.piece, events);
+        let rest = bytes.piece;
+        // What the reader has consumed is done, up to the front of the rest.
+        let (seq, has_rest) = (rest.seq, rest.len() > 0);
+        let consumed = seq.since(self.rcv.rcv_nxt);
+        if consumed > 0 {
+            self.rcv.rcv_nxt = seq;
+            io.shared.stats.add(Counter::TcpRxBytes, u64::from(consumed));
+            self.schedule_ack(io);
         }
-        if consumed && self.rcv.needs_window_update(u32::from(self.snd.emss)) {
+        if has_rest {
+            self.on_rest(io, rest, events);
+        }
+        if consumed > 0 && self.rcv.needs_window_update(u32::from(self.snd.emss)) {
             self.schedule_ack_now(io);
         }
         read
     }
 
-    /// The reader has consumed the lent bytes before `seq`. Returns whether there were any.
-    #[inline(always)]
-    fn on_consumed<P: Port>(&mut self, io: &mut TcpIo<'_, P>, seq: Seq) -> bool {
-        let bytes = seq.since(self.rcv.rcv_nxt);
-        if bytes == 0 {
-            return false;
-        }
-        self.rcv.rcv_nxt = seq;
-        io.shared.stats.add(Counter::TcpRxBytes, u64::from(bytes));
-        self.schedule_ack(io);
-        true
-    }
-
     /// Queues payload that no reader takes now: an incomplete FPDU, or bytes behind unread ones.
     /// Not inlined, since most payload is consumed in its frame.
     #[inline(never)]
-    fn on_rest<P: Port>(&mut self, io: &mut TcpIo<'_, P>, rest: Piece<P::Frame>, events: &mut TcpEvents) {
+    pub(crate) fn on_rest<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        rest: Piece<P::Frame>,
+        events: &mut TcpEvents,
+    ) {
         self.on_in_order_text(io, rest, events);
     }
 }

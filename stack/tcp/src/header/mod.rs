@@ -18,8 +18,6 @@ pub(crate) use ironwarp_net::{
 use ironwarp_port::Frame;
 use ironwarp_types::{Ecn, Seq};
 
-use crate::queue::Piece;
-
 pub(crate) use options::{OptionBytes, Options, SackBlock, SackBlocks};
 pub(crate) use syn::SynOptions;
 
@@ -83,13 +81,10 @@ impl Segment {
         self.flags.intersects(flags)
     }
 
-    /// Returns what header prediction compares, if flags and options are those of a fast segment.
-    #[inline]
-    pub(crate) fn fast_header(&self) -> Option<FastHeader> {
-        let Segment { seq, ack, window, start, end, ecn, .. } = *self;
-        let is_fast = self.flags.difference(Flags::PSH) == Flags::ACK && self.options.sack.is_empty();
-        let timestamps = self.options.timestamps;
-        is_fast.then_some(FastHeader { seq, ack, window, start, end, ecn, timestamps })
+    /// Returns whether flags and options are those of a fast segment: ACK, perhaps PSH, and no option but timestamps.
+    #[inline(always)]
+    pub(crate) fn has_fast_layout(&self) -> bool {
+        self.flags.difference(Flags::PSH) == Flags::ACK && self.options.sack.is_empty()
     }
 
     /// Returns the raw octets of the options.
@@ -99,45 +94,19 @@ impl Segment {
     }
 }
 
-/// What header prediction compares of a segment without SACK blocks whose flags are ACK and perhaps PSH.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct FastHeader {
-    pub(crate) seq: Seq,
-    pub(crate) ack: Seq,
-    /// The window field, not scaled.
-    pub(crate) window: u16,
-    /// The range of the payload in the frame.
-    pub(crate) start: u16,
-    pub(crate) end: u16,
-    pub(crate) ecn: Ecn,
-    pub(crate) timestamps: Option<Timestamps>,
-}
-
-impl FastHeader {
-    /// Returns the payload length in bytes.
-    #[inline]
-    pub(crate) fn len(&self) -> u32 {
-        u32::from(self.end.saturating_sub(self.start))
-    }
-
-    /// Returns the payload in its frame.
-    #[inline(always)]
-    pub(crate) fn piece<F>(&self, frame: F) -> Piece<F> {
-        Piece { frame, seq: self.seq, start: self.start, end: self.end }
-    }
-}
-
-impl From<&FastFrame<'_>> for FastHeader {
+/// The segment of a frame in the fast layout.
+impl From<&FastFrame<'_>> for Segment {
     #[inline(always)]
     fn from(frame: &FastFrame<'_>) -> Self {
-        FastHeader {
+        Segment {
             seq: frame.seq(),
             ack: frame.ack(),
             window: frame.window(),
+            flags: Flags::ACK,
             start: frame.start(),
             end: frame.end(),
             ecn: frame.ecn(),
-            timestamps: frame.timestamps(),
+            options: Options { timestamps: frame.timestamps(), sack: SackBlocks::new() },
         }
     }
 }

@@ -30,20 +30,12 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use crate::conn::{Conn, State};
+use crate::engine::PayloadReader;
 use crate::events::TcpEvents;
-use crate::header::{FastHeader, Segment, Timestamps};
+use crate::header::{Segment, Timestamps};
+use crate::ids::ConnId;
 use crate::output::TcpIo;
 use crate::queue::Piece;
-
-/// What happens with the payload of a fast segment.
-pub(crate) enum FastPayload {
-    /// There is none.
-    None,
-    /// It is lent to the reader: no bytes before it are unread, and the queue has room for what the reader leaves.
-    Lend,
-    /// It enters the receive queue, or is refused.
-    Queue,
-}
 
 /// Whether processing continues with the next step.
 type Step = ControlFlow<()>;
@@ -52,49 +44,23 @@ const NEXT: Step = ControlFlow::Continue(());
 const DONE: Step = ControlFlow::Break(());
 
 impl Conn {
-    /// Processes a segment of this connection. Returns the payload of a fast segment if no bytes
-    /// before it are unread.
-    #[inline]
-    pub(crate) fn on_segment<P: Port>(
-        &mut self,
-        io: &mut TcpIo<'_, P>,
-        segment: Segment,
-        arrived: TcpSegment<P::Frame>,
-        events: &mut TcpEvents,
-    ) -> Option<Piece<P::Frame>> {
-        if io.shared.config.fast_path
-            && let Some(header) = segment.fast_header()
-            && self.is_fast(&header)
-        {
-            return match self.on_fast_segment(io, &header, events) {
-                FastPayload::None => None,
-                FastPayload::Queue => {
-                    self.on_in_order_text(io, header.piece(arrived.frame), events);
-                    None
-                }
-                FastPayload::Lend => Some(header.piece(arrived.frame)),
-            };
-        }
-        self.on_general_segment(io, segment, arrived, events);
-        None
-    }
-
     /// Header prediction: returns whether the segment is the next in-order payload or an ACK that advances, without
     /// anything that needs the general path.
     #[inline(always)]
-    pub(crate) fn is_fast(&self, header: &FastHeader) -> bool {
+    pub(crate) fn is_fast(&self, segment: &Segment) -> bool {
         let (una, max) = (self.snd.snd_una, self.snd.snd_max);
-        self.state == State::Established
-            && header.seq == self.rcv.rcv_nxt
+        segment.has_fast_layout()
+            && self.state == State::Established
+            && segment.seq == self.rcv.rcv_nxt
             // Compare distances: numbers 2^31 apart are unordered.
-            && header.ack.since(una) <= max.since(una)
-            && (header.len() > 0 || header.ack != una)
-            && header.len() <= self.rcv.rcv_adv.since(self.rcv.rcv_nxt)
+            && segment.ack.since(una) <= max.since(una)
+            && (segment.len() > 0 || segment.ack != una)
+            && segment.len() <= self.rcv.rcv_adv.since(self.rcv.rcv_nxt)
             && self.rcv.queues.out_of_order.is_empty()
             && self.rcv.fin.is_none()
             && !self.snd.recovery.active
-            && self.echo.is_fast(header.ecn)
-            && self.is_timestamp_fast(header.timestamps)
+            && self.echo.is_fast(segment.ecn)
+            && self.is_timestamp_fast(segment.options.timestamps)
     }
 
     /// RFC 7323 s5.3: returns whether the segment passes PAWS on the fast path.
@@ -106,22 +72,25 @@ impl Conn {
         }
     }
 
-    /// Processes the ACK and the window of a fast segment.
+    /// Processes a fast segment: the ACK, the window and the payload, which `reader` may take.
     #[inline(always)]
-    pub(crate) fn on_fast_segment<P: Port>(
+    pub(crate) fn on_fast_segment<P: Port, R>(
         &mut self,
         io: &mut TcpIo<'_, P>,
-        header: &FastHeader,
+        id: ConnId,
+        segment: &Segment,
+        frame: P::Frame,
         events: &mut TcpEvents,
-    ) -> FastPayload {
+        reader: &mut impl PayloadReader<P::Frame, R>,
+    ) -> Option<R> {
         self.last_rx_at = io.now;
-        if let Some(stamp) = header.timestamps {
-            self.ts.update_recent(io.now, header.seq, stamp.tsval);
+        if let Some(stamp) = segment.options.timestamps {
+            self.ts.update_recent(io.now, segment.seq, stamp.tsval);
         }
         // Apply the window together with the ACK, before anything is sent.
-        let grown = self.snd.update_window(header.seq, header.ack, header.window);
-        if header.ack != self.snd.snd_una {
-            self.on_ack_outside_recovery(io, header.ack, events);
+        let grown = self.snd.update_window(segment.seq, segment.ack, segment.window);
+        if segment.ack != self.snd.snd_una {
+            self.on_ack_outside_recovery(io, segment.ack, events);
         }
         if grown {
             self.on_window_grown(io, events);
@@ -129,17 +98,21 @@ impl Conn {
         if self.snd.snd_wnd == 0 {
             self.on_closed_window(io);
         }
-        if header.len() == 0 {
-            FastPayload::None
-        } else if self.rcv.unread == 0 && io.shared.rx.has_room_for_single(&self.rcv.queues.in_order) {
-            FastPayload::Lend
-        } else {
-            FastPayload::Queue
+        debug_assert!(self.state == State::Established);
+        if segment.len() == 0 {
+            return None;
         }
+        let piece = Piece::new(frame, segment);
+        if self.rcv.unread == 0 && io.shared.rx.has_room_for_single(&self.rcv.queues.in_order) {
+            return self.lend(io, id, piece, events, reader);
+        }
+        self.on_rest(io, piece, events);
+        None
     }
 
+    /// Processes any other segment of this connection.
     #[cold]
-    fn on_general_segment<P: Port>(
+    pub(crate) fn on_general_segment<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         segment: Segment,

@@ -16,6 +16,7 @@ pub(crate) struct Piece<F> {
 }
 
 impl<F: Frame> Piece<F> {
+    #[inline(always)]
     pub(crate) fn new(frame: F, segment: &Segment) -> Self {
         Piece { frame, seq: segment.seq, start: segment.start, end: segment.end }
     }

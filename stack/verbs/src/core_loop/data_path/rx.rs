@@ -187,10 +187,10 @@ impl<P: Port> DataPath<P> {
         port: u8,
         segment: TcpSegment<P::Frame>,
     ) -> Option<Arrival<Delivered>> {
-        let (mut reader, tcp, wires, net) = self.split(port);
+        let (reader, tcp, wires, net) = self.split(port);
         let (flow, mac) = (segment.flow, segment.remote_mac);
         let path_to_peer = || net.path_to(&flow, mac);
-        tcp.on_segment_lending(now, segment, path_to_peer, wires, |lent| reader.read(lent))
+        tcp.on_segment_lending(now, segment, path_to_peer, wires, reader)
     }
 
     /// Lists a queue pair that has read lent payload, if it has to send or to wait.
