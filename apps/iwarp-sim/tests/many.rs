@@ -3,7 +3,7 @@
 use ironwarp_port::memory::MemoryConfig;
 use ironwarp_sim::{LinkConfig, Node, SimNet};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{ResourceUsage, TcpConfig};
+use ironwarp_tcp::{ResourceUsage, TcpConfig, Transport};
 use ironwarp_types::Nanos;
 use iwarp_sim::tcp::{Connector, EndAction, IronwarpNode, IronwarpSetup, SharedNode, Task, link_address};
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ironwarp_sim::Node;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::TcpConfig;
+use ironwarp_tcp::{TcpConfig, Transport};
 use ironwarp_types::Nanos;
 use iwarp_sim::adversary::star::{ATTACKER, CLIENT, FRAME_COST, SERVER, StarNet, device, star};
 use iwarp_sim::adversary::{Adversary, PORT, Place, Schedule, Visitors};

@@ -18,10 +18,24 @@
 //!
 //! The frames around segments, if a lower layer needs any, are a matter of the crate above (`Framing` of `ironwarp-iwarp`).
 //!
-//! The traits are generic parameters of the data path: no call through them is dynamic.
+//! [`Transport`] is what the core loop asks of a transport, and the types beside it are its results. [`UnitSource`] and
+//! [`ByteStream`] join a transport to the layer above. They are generic parameters of the data path: no call through them is
+//! dynamic.
 #![forbid(unsafe_code)]
 
+mod events;
+mod ids;
+mod lent;
+mod timeouts;
+mod transport;
+
 use core::ops::Range;
+
+pub use events::{Blocked, Events, Transmitted};
+pub use ids::{ConnId, ConnectError, ListenError, ListenerId};
+pub use lent::{Arrival, Lent, PayloadReader};
+pub use timeouts::{KeepAlive, Timeouts};
+pub use transport::{Abort, ConnectionInfo, PathErrorOutcome, Progress, ResourceUsage, Transport};
 
 /// The source from which TCP pulls units to send.
 pub trait UnitSource {

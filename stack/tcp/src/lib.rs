@@ -24,9 +24,7 @@ mod config;
 mod congestion;
 mod conn;
 mod engine;
-mod events;
 mod header;
-mod ids;
 mod input;
 mod output;
 mod queue;
@@ -34,8 +32,10 @@ mod recovery;
 pub mod wheel;
 
 pub use config::{Congestion, TcpConfig, TcpConfigError};
-pub use conn::{KeepAlive, State, TcpTimeouts};
-pub use engine::{Arrival, ConnectionInfo, Lent, LentBytes, PayloadReader, ResourceUsage, RxStream, Tcp};
-pub use events::{Blocked, TcpEvents, Transmitted};
-pub use ids::{ConnId, ConnectError, ListenError, ListenerId};
-pub use ironwarp_llp::{ByteStream, LatestArrival, OutOfOrderBytes, UnitSource};
+pub use conn::State;
+pub use engine::{LentBytes, RxStream, Tcp};
+pub use ironwarp_llp::{
+    Arrival, Blocked, ByteStream, ConnId, ConnectError, Events as TcpEvents, KeepAlive, LatestArrival, Lent,
+    ListenError, ListenerId, OutOfOrderBytes, ResourceUsage, Timeouts as TcpTimeouts, Transmitted, Transport,
+    UnitSource,
+};

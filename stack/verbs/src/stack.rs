@@ -14,6 +14,7 @@ use ironwarp_types::{Clock, Nanos};
 
 use crate::config::{Config, in_range};
 use crate::context::{Context, PortInfo, ProtectionDomain};
+use crate::core_loop::MpaOverTcp;
 use crate::error::{SetupError, VerbsError};
 use crate::shared::StackShared;
 use crate::worker::Worker;
@@ -274,7 +275,7 @@ impl StackBuilder {
         let allowed = "none: what replays has one port";
         in_range("fabrics", config.fabrics.len(), 0..=0, allowed)?;
         let fabrics = stack_parts.instrument(vec![ports], &clocks)?;
-        stack_parts.assemble(fabrics, |_| None, &clocks, secret)
+        stack_parts.assemble::<MpaOverTcp<_>, _, _>(fabrics, |_| None, &clocks, secret)
     }
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Each crate and the crates of this workspace that it may build on. Development dependencies may point anywhere.
 const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-types", &[]),
-    ("ironwarp-llp", &[]),
+    ("ironwarp-llp", &["types"]),
     ("ironwarp-dpdk-sys", &[]),
     ("ironwarp-arch", &[]),
     ("ironwarp-stats", &["arch"]),
@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-net", &["types", "arch", "stats", "port"]),
     ("ironwarp-tcp", &["types", "llp", "arch", "stats", "port", "net"]),
     ("ironwarp-iwarp", &["types", "llp", "arch", "stats", "rings", "mem"]),
-    ("ironwarp", &["types", "arch", "stats", "rings", "mem", "port", "net", "tcp", "iwarp"]),
+    ("ironwarp", &["types", "llp", "arch", "stats", "rings", "mem", "port", "net", "tcp", "iwarp"]),
     ("ironwarp-capi", &["ironwarp"]),
     ("ironwarp-verbs-compat", &["port", "ironwarp"]),
     ("ironwarp-tokio", &["ironwarp"]),

@@ -18,13 +18,12 @@ use core::num::NonZeroU16;
 use ironwarp_net::Path;
 use ironwarp_types::{Flow, FlowKeyV4, Nanos, Seq};
 
+use crate::ListenerId;
 use crate::TcpConfig;
 use crate::congestion::CongestionWindow;
 use crate::header::{Flags, Segment, SynOptions, TIMESTAMPS_BYTES};
-use crate::ids::ListenerId;
 use crate::queue::Progress;
 
-pub use keep_alive::{KeepAlive, TcpTimeouts};
 pub(crate) use keep_alive::{KeepAliveAction, KeepAliveTimer};
 use path_mtu::BlackHole;
 pub(crate) use receive::ReceiveSide;

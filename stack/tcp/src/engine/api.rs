@@ -1,41 +1,15 @@
 //! The calls of the core loop on a connection: transmit, acknowledge, close and queries.
 
 use ironwarp_llp::UnitSource;
-use ironwarp_net::{IcmpError, Path};
 use ironwarp_port::{Port, Wires};
 use ironwarp_types::{Flow, Nanos};
 
 use super::Tcp;
-use crate::conn::{Conn, KeepAliveTimer, State, TcpTimeouts};
-use crate::events::{TcpEvents, Transmitted};
-use crate::ids::{ConnId, ListenerId};
+use crate::conn::{Conn, KeepAliveTimer, State};
 use crate::output::{AckQueue, TcpIo};
+use crate::{ConnId, ListenerId, TcpEvents, TcpTimeouts, Transmitted};
 
 impl<P: Port> Tcp<P> {
-    /// Prefetches a connection that is about to be used.
-    #[inline]
-    pub fn prefetch(&self, id: ConnId) {
-        if let Some(slot) = self.slots.get(id.slot as usize) {
-            ironwarp_arch::prefetch_read_all(slot);
-            self.shared.wheel.prefetch(id.slot);
-        }
-    }
-
-    /// Prefetches the entry of a flow in the flow table.
-    #[inline]
-    pub fn prefetch_flow(&self, hash: u32) {
-        self.flows.prefetch(hash);
-    }
-
-    /// Prefetches the connection of a flow. Returns its slot. The flow is not compared, so another one with the same
-    /// hash may be prefetched.
-    #[inline]
-    pub fn prefetch_by_hash(&self, hash: u32) -> Option<u32> {
-        let at = self.flows.lookup(hash, |_| true)?;
-        ironwarp_arch::prefetch_read_all(self.slots.get(at as usize)?);
-        Some(at)
-    }
-
     /// Returns the number of connections, without those in TIME-WAIT.
     #[inline]
     pub fn connections(&self) -> u32 {
@@ -101,12 +75,6 @@ impl<P: Port> Tcp<P> {
         self.relieve_shortages(now, wires, events);
         let base = self.shared.config.connections_max;
         self.time_wait.expire(now, &mut self.flows, base);
-    }
-
-    /// Returns whether frames of the terminate reserve are missing because the pool was empty. [`Tcp::on_timers`] tries
-    /// again.
-    pub fn needs_terminate_reserve(&self) -> bool {
-        self.shared.needs_terminate_reserve()
     }
 
     #[cold]
@@ -190,29 +158,6 @@ impl<P: Port> Tcp<P> {
         if conn.state.is_live() {
             self.shared.wheel.arm(id.slot, conn.deadline());
         }
-    }
-
-    /// Calls `update` with the path and the MTU of each connection in up to `slots_max` slots from `from` on, so that
-    /// the caller can refresh the next hops. Returns the slot to continue at, or `None` at the end.
-    pub fn update_paths(
-        &mut self,
-        from: u32,
-        slots_max: u32,
-        mut update: impl FnMut(&mut Path, u16),
-    ) -> Option<u32> {
-        let end = from.saturating_add(slots_max);
-        let slots = self.slots.get_mut(from as usize..).unwrap_or_default();
-        for conn in slots.iter_mut().take(slots_max as usize).filter_map(|slot| slot.conn.as_mut()) {
-            let mtu_bytes = conn.mtu_bytes();
-            update(&mut conn.path, mtu_bytes);
-        }
-        ((end as usize) < self.slots.len()).then_some(end)
-    }
-
-    /// Returns whether the connection that an ICMP error quotes already respects the MTU that it reports.
-    pub fn is_mtu_at_most(&self, error: &IcmpError, mtu_bytes: u16) -> bool {
-        let slot = self.find(error.hash, &error.flow).and_then(|at| self.slots.get(at as usize));
-        slot.and_then(|slot| slot.conn.as_ref()).is_some_and(|conn| conn.mtu_bytes() <= mtu_bytes)
     }
 
     /// Returns whether [`Tcp::transmit`] has something to send even with an empty source: a retransmission, the rest of

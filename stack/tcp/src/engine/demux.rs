@@ -2,17 +2,17 @@
 
 use core::convert::Infallible;
 
+use ironwarp_llp::{Arrival, Lent, PayloadReader};
 use ironwarp_net::{Path, TcpSegment};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
 
 use super::Tcp;
-use super::fast::{Arrival, Lent, PayloadReader};
-use crate::events::TcpEvents;
+use super::fast::LentBytes;
 use crate::header::{Flags, Segment};
-use crate::ids::ConnId;
 use crate::output::TcpIo;
+use crate::{ConnId, TcpEvents};
 
 impl<P: Port> Tcp<P> {
     /// Processes a segment from `net`. Returns the connection and its events, if there are any.
@@ -26,13 +26,9 @@ impl<P: Port> Tcp<P> {
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
     ) -> Option<(ConnId, TcpEvents)> {
-        match self.on_segment_lending(
-            now,
-            arrived,
-            path,
-            wires,
-            |_: Lent<'_, P::Frame>| None::<Infallible>,
-        )? {
+        match self.on_segment_lending(now, arrived, path, wires, |_: Lent<'_, LentBytes<P::Frame>>| {
+            None::<Infallible>
+        })? {
             Arrival::Events(conn, events) => (!events.is_empty()).then_some((conn, events)),
         }
     }
@@ -45,7 +41,7 @@ impl<P: Port> Tcp<P> {
         arrived: TcpSegment<P::Frame>,
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
-        reader: impl PayloadReader<P::Frame, R>,
+        reader: impl PayloadReader<LentBytes<P::Frame>, R>,
     ) -> Option<Arrival<R>> {
         self.shared.stats.count(Counter::TcpRxSegments);
         let Some(segment) = Segment::parse(&arrived) else {
@@ -72,7 +68,7 @@ impl<P: Port> Tcp<P> {
         (segment, arrived): (Segment, TcpSegment<P::Frame>),
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
-        reader: impl PayloadReader<P::Frame, R>,
+        reader: impl PayloadReader<LentBytes<P::Frame>, R>,
     ) -> Option<Arrival<R>> {
         let path = path();
         match self.accept_syn_cookie(now, &segment, &arrived, &path) {
@@ -101,7 +97,7 @@ impl<P: Port> Tcp<P> {
         at: u32,
         (segment, arrived): (Segment, TcpSegment<P::Frame>),
         wires: &mut Wires<P>,
-        mut reader: impl PayloadReader<P::Frame, R>,
+        mut reader: impl PayloadReader<LentBytes<P::Frame>, R>,
     ) -> Option<Arrival<R>> {
         let slot = self.slots.get_mut(at as usize)?;
         let conn = slot.conn.as_mut()?;

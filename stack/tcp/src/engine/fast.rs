@@ -10,7 +10,7 @@
 //! cannot fail.
 
 use ironwarp_arch::checksum;
-use ironwarp_llp::ByteStream;
+use ironwarp_llp::{Arrival, ByteStream, Lent, PayloadReader};
 use ironwarp_net::{FlowTable, Net};
 use ironwarp_port::{Frame, Port, Wires};
 use ironwarp_stats::Counter;
@@ -18,62 +18,14 @@ use ironwarp_types::{FlowKeyV4, Nanos};
 
 use super::{Slot, Tcp};
 use crate::conn::{Conn, State};
-use crate::events::TcpEvents;
 use crate::header::Segment;
-use crate::ids::ConnId;
 use crate::output::TcpIo;
 use crate::queue::Piece;
-
-/// The result of a segment of a connection.
-pub enum Arrival<R> {
-    /// The reader took the lent payload. It has seen the events, and what it did not consume is
-    /// queued.
-    Delivered(R),
-    /// The events of any other segment. Payload that the reader refused is queued and reported as
-    /// READABLE.
-    Events(ConnId, TcpEvents),
-}
-
-/// A fast segment whose ACK and window are applied, and whose payload is lent to a reader. No bytes
-/// before it are unread.
-pub struct Lent<'a, F> {
-    /// The connection.
-    pub conn: ConnId,
-    /// The events of the ACK and the window.
-    pub events: TcpEvents,
-    /// [`Tcp::acked_bytes`] of the connection.
-    pub acked_bytes: u64,
-    /// The ACK lets data other than the source's be sent, as [`Tcp::wants_transmit`].
-    pub wants_transmit: bool,
-    /// The payload.
-    pub bytes: &'a mut LentBytes<F>,
-}
+use crate::{ConnId, TcpEvents};
 
 /// The payload of one segment in its frame.
 pub struct LentBytes<F> {
     pub(crate) piece: Piece<F>,
-}
-
-/// Takes payload in its frame. A `FnMut(Lent) -> Option<R>` is one, too.
-pub trait PayloadReader<F, R> {
-    /// Returns the sum of a segment as [`checksum::sum`]. `segment` has `header_bytes` of TCP
-    /// header. A reader that needs the payload for a CRC, too, may read it once for both. The
-    /// segment is not checked yet.
-    #[inline(always)]
-    fn sum(&mut self, conn: ConnId, segment: &[u8], header_bytes: usize) -> u32 {
-        let _ = (conn, header_bytes);
-        checksum::sum(segment)
-    }
-
-    /// Takes the payload of the segment that was summed last, or returns `None` to leave it to the
-    /// queue.
-    fn read(&mut self, lent: Lent<'_, F>) -> Option<R>;
-}
-
-impl<F, R, T: FnMut(Lent<'_, F>) -> Option<R>> PayloadReader<F, R> for T {
-    fn read(&mut self, lent: Lent<'_, F>) -> Option<R> {
-        self(lent)
-    }
 }
 
 impl<F: Frame> ByteStream for LentBytes<F> {
@@ -109,7 +61,7 @@ impl<P: Port> Tcp<P> {
         net: &Net,
         frame: P::Frame,
         wires: &mut Wires<P>,
-        mut reader: impl PayloadReader<P::Frame, R>,
+        mut reader: impl PayloadReader<LentBytes<P::Frame>, R>,
     ) -> Result<Arrival<R>, P::Frame> {
         if !self.shared.config.fast_path {
             return Err(frame);
@@ -118,7 +70,8 @@ impl<P: Port> Tcp<P> {
         let found = find_fast(&mut self.slots, &self.flows, self.last_fast, net, fast.key());
         let Some((id, conn)) = found else { return Err(frame) };
         let segment = Segment::from(&fast);
-        let sum = |l4: &[u8], header_bytes| reader.sum(id, l4, header_bytes);
+        let sum =
+            |l4: &[u8], header_bytes| reader.sum(id, l4, header_bytes).unwrap_or_else(|| checksum::sum(l4));
         if !(conn.is_fast(&segment) && net.accepts_fast(&fast, frame.rx(), &conn.path, sum)) {
             return Err(frame);
         }
@@ -166,7 +119,7 @@ impl Conn {
         conn: ConnId,
         piece: Piece<P::Frame>,
         events: &mut TcpEvents,
-        reader: &mut impl PayloadReader<P::Frame, R>,
+        reader: &mut impl PayloadReader<LentBytes<P::Frame>, R>,
     ) -> Option<R> {
         let mut bytes = LentBytes { piece };
         let wants_transmit = events.contains(TcpEvents::ACKED) && self.wants_transmit();

@@ -23,9 +23,8 @@ use ironwarp_types::Nanos;
 
 use super::Tcp;
 use crate::conn::{Conn, State};
-use crate::events::TcpEvents;
-use crate::ids::ConnId;
 use crate::output::TcpIo;
+use crate::{ConnId, TcpEvents};
 
 impl<P: Port> Tcp<P> {
     /// Processes an ICMP error from `net`. Returns the connection and its events, if there are any.

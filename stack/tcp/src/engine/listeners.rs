@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use crate::ids::{ListenError, ListenerId};
+use crate::{ListenError, ListenerId};
 
 struct Entry {
     generation: u32,

@@ -14,24 +14,22 @@ mod icmp;
 mod isn;
 mod listeners;
 mod open;
-mod resource_usage;
 mod rx_stream;
 mod shortage;
 mod time_wait;
+mod transport;
 
 use ironwarp_net::{FlowHasher, FlowTable};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::{Nanos, Seq};
 
-pub use connection_info::ConnectionInfo;
-pub use fast::{Arrival, Lent, LentBytes, PayloadReader};
-pub use resource_usage::ResourceUsage;
+pub use fast::LentBytes;
 pub use rx_stream::RxStream;
 
+use crate::ConnId;
 use crate::TcpConfig;
 use crate::conn::{Conn, State};
-use crate::ids::ConnId;
 use crate::output::{EngineShared, TcpIo};
 use cookies::Cookies;
 use isn::IsnGenerator;

@@ -12,8 +12,8 @@ use super::isn::EPHEMERAL_PORTS;
 use super::{Tcp, cookies};
 use crate::conn::{Conn, NewConn};
 use crate::header::{Flags, Segment, SynOptions};
-use crate::ids::{ConnId, ConnectError, ListenError, ListenerId};
 use crate::output::TcpIo;
+use crate::{ConnId, ConnectError, ListenError, ListenerId};
 
 impl<P: Port> Tcp<P> {
     /// Listens on an address, or on all addresses of a family when it is unspecified.

@@ -5,9 +5,9 @@ use ironwarp_port::{Frame, Port};
 use ironwarp_types::Seq;
 
 use super::Tcp;
+use crate::ConnId;
 use crate::conn::Conn;
 use crate::header::SackBlock;
-use crate::ids::ConnId;
 use crate::output::EngineShared;
 use crate::queue::Piece;
 

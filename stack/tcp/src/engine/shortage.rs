@@ -6,9 +6,8 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::Tcp;
-use crate::events::TcpEvents;
-use crate::ids::ConnId;
 use crate::queue::Progress;
+use crate::{ConnId, TcpEvents};
 
 impl<P: Port> Tcp<P> {
     /// Examines the holders, while connections are refused memory.

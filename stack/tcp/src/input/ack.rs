@@ -6,9 +6,9 @@ use ironwarp_types::limits::BURST_FRAMES;
 use ironwarp_types::{Nanos, Seq};
 
 use super::{DONE, NEXT, Step};
+use crate::TcpEvents;
 use crate::congestion::Acked;
 use crate::conn::{Conn, State};
-use crate::events::TcpEvents;
 use crate::header::{Flags, Segment};
 use crate::output::TcpIo;
 use crate::queue::UnitState;

@@ -6,8 +6,8 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::{DONE, NEXT, Step};
+use crate::TcpEvents;
 use crate::conn::{Conn, State};
-use crate::events::TcpEvents;
 use crate::header::{Flags, Segment, SynOptions};
 use crate::output::TcpIo;
 

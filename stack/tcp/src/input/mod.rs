@@ -24,18 +24,17 @@ pub(crate) use text::check_received;
 
 use core::ops::ControlFlow;
 
+use ironwarp_llp::PayloadReader;
 use ironwarp_net::TcpSegment;
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use crate::conn::{Conn, State};
-use crate::engine::PayloadReader;
-use crate::events::TcpEvents;
 use crate::header::{Segment, Timestamps};
-use crate::ids::ConnId;
 use crate::output::TcpIo;
 use crate::queue::Piece;
+use crate::{ConnId, LentBytes, TcpEvents};
 
 /// Whether processing continues with the next step.
 type Step = ControlFlow<()>;
@@ -81,7 +80,7 @@ impl Conn {
         segment: &Segment,
         frame: P::Frame,
         events: &mut TcpEvents,
-        reader: &mut impl PayloadReader<P::Frame, R>,
+        reader: &mut impl PayloadReader<LentBytes<P::Frame>, R>,
     ) -> Option<R> {
         self.last_rx_at = io.now;
         if let Some(stamp) = segment.options.timestamps {

@@ -4,8 +4,8 @@ use ironwarp_port::Port;
 use ironwarp_stats::Counter;
 
 use super::{DONE, NEXT, Step};
+use crate::TcpEvents;
 use crate::conn::{Conn, State};
-use crate::events::TcpEvents;
 use crate::header::{Flags, Segment};
 use crate::output::TcpIo;
 

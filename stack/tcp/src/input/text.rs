@@ -6,8 +6,8 @@ use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{Ecn, Seq};
 
 use super::{DONE, NEXT, Step};
+use crate::TcpEvents;
 use crate::conn::{Conn, State};
-use crate::events::TcpEvents;
 use crate::header::{Flags, SackBlock, Segment};
 use crate::output::TcpIo;
 use crate::queue::Piece;

@@ -15,8 +15,8 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::TcpIo;
+use crate::Blocked;
 use crate::conn::{Conn, State};
-use crate::events::Blocked;
 use crate::header::TxHeader;
 use crate::queue::{Unit, UnitState};
 

@@ -10,8 +10,8 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::TcpIo;
+use crate::Blocked;
 use crate::conn::Conn;
-use crate::events::Blocked;
 use crate::header::{Flags, TxHeader};
 use crate::queue::{NIL, UnitState};
 use crate::recovery::{join_lost_parts, split_unit};

@@ -9,8 +9,8 @@ use ironwarp_types::Nanos;
 use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 
 use super::TcpIo;
+use crate::TcpEvents;
 use crate::conn::{Conn, KeepAliveAction, State, Timer};
-use crate::events::TcpEvents;
 use crate::header::Flags;
 
 /// A core that is later than this with a timer stood still: its process was stopped, or its virtual machine.

@@ -14,9 +14,9 @@ use ironwarp_types::{Ecn, Nanos, Seq};
 use super::fast::FastTransmit;
 use super::{SealedOf, TcpIo};
 use crate::conn::Conn;
-use crate::events::{Blocked, Transmitted};
 use crate::header::{Flags, TxHeader};
 use crate::queue::Unit;
+use crate::{Blocked, Transmitted};
 
 impl Conn {
     /// Sends up to `segments_max` segments. Pulls from `source` once no retained data is left to send.

@@ -98,7 +98,7 @@ impl Node {
     /// Processes an arriving frame, and lets `read` consume lent payload. Returns the number of lent bytes.
     pub fn receive_lending(&mut self, bytes: &[u8], read: impl FnOnce(&mut LentBytes<MemoryFrame>)) -> usize {
         let mut read = Some(read);
-        let mut read_once = |lent: Lent<'_, MemoryFrame>| {
+        let mut read_once = |lent: Lent<'_, LentBytes<MemoryFrame>>| {
             let len = lent.bytes.available();
             read.take()?(lent.bytes);
             let readable = if lent.bytes.available() > 0 { TcpEvents::READABLE } else { TcpEvents::empty() };
@@ -114,7 +114,7 @@ impl Node {
     fn arrive<R>(
         &mut self,
         bytes: &[u8],
-        read: &mut impl FnMut(Lent<'_, MemoryFrame>) -> Option<R>,
+        read: &mut impl FnMut(Lent<'_, LentBytes<MemoryFrame>>) -> Option<R>,
     ) -> Option<R> {
         let (now, wires) = (self.now, &mut self.wires);
         let arrival = match self.tcp.on_fast_frame(now, &self.net, arrived(bytes), wires, &mut *read) {

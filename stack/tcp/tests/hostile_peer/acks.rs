@@ -1,7 +1,7 @@
 //! Acknowledgements that are valid and made to cost as much as they can.
 
 use ironwarp_stats::Counter;
-use ironwarp_tcp::TcpConfig;
+use ironwarp_tcp::{TcpConfig, Transport};
 use ironwarp_types::Nanos;
 
 use crate::common::pattern::Pattern;

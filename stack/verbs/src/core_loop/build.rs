@@ -6,11 +6,12 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use ironwarp_llp::Transport;
 use ironwarp_mem::CoreMem;
 use ironwarp_net::{CoreRole, DuplicateProbes, IpHeaderDefaults, Net, NetConfig, VlanTag};
 use ironwarp_port::{Burst, PerPort, Port, Wire};
 use ironwarp_stats::{ConnectionRows, CoreStats};
-use ironwarp_tcp::{Tcp, TcpConfig};
+use ironwarp_tcp::TcpConfig;
 use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{Clock, MacAddr, Nanos};
 
@@ -25,6 +26,7 @@ use super::data_path::queues::QueueTable;
 use super::data_path::remote_atomics::RemoteAtomics;
 use super::data_path::{ConnOwner, DataPath};
 use super::housekeeping::NetHousekeeping;
+use super::lower::Lower;
 use super::{CoreLoop, PollLoop};
 
 use crate::config::{Config, ConfigError, DeviceConfig, PortConfig};
@@ -57,8 +59,8 @@ pub(crate) struct CoreParts<P: Port, C: Clock> {
     pub(crate) secret: [u64; 2],
 }
 
-impl<P: Port, C: Clock> CoreLoop<P, C> {
-    pub(crate) fn new(shared: Arc<StackShared>, parts: CoreParts<P, C>) -> Result<Self, ConfigError> {
+impl<L: Lower, C: Clock> CoreLoop<L, C> {
+    pub(crate) fn new(shared: Arc<StackShared>, parts: CoreParts<L::Port, C>) -> Result<Self, ConfigError> {
         let config = &shared.config;
         let limits = &config.limits;
         let now = parts.clock.now();
@@ -72,11 +74,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let wires = per_port(parts.ports.into_iter().map(Wire::new))?;
         let tcp_config = tcp_config(config);
         let connections = tcp_config.connections_max as usize;
-        let dp = DataPath {
+        let dp: DataPath<L> = DataPath {
             core: parts.core,
             steering: parts.other_cores.as_ref().map(|other_cores| other_cores.steering()),
             other_cores: parts.other_cores,
-            tcp: Tcp::new(tcp_config, nets.at(0).hasher(), parts.secret, parts.stats.clone()),
+            llp: L::transport(tcp_config, nets.at(0).hasher(), parts.secret, parts.stats.clone()),
             mem: parts.mem,
             atomic_execution: config.rdmap.atomic_execution,
             rx_burst: Some(Box::new(Burst::new())),
@@ -101,7 +103,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let announced = role == CoreRole::Follower;
         let stats = parts.stats.clone();
         let mut cm = ConnectionManager::new(parts.core, &shared, parts.stats.clone(), now);
-        let slots = dp.tcp.slots();
+        let slots = dp.llp.slots();
         let connection_table = parts.connection_rows.map(|rows| Box::new(ConnectionTable::new(rows, slots)));
         if connection_table.is_some() {
             cm.arm_connection_table(now);
@@ -122,9 +124,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 }
 
-impl<P: Port, C: Clock> PollLoop for CoreLoop<P, C>
+impl<L: Lower, C: Clock> PollLoop for CoreLoop<L, C>
 where
-    CoreLoop<P, C>: Send,
+    CoreLoop<L, C>: Send,
 {
     fn poll(&mut self, budget: usize) -> PollResult {
         self.iterate(budget)
@@ -156,7 +158,7 @@ where
     }
 }
 
-impl<P: Port, C: Clock> Drop for CoreLoop<P, C> {
+impl<L: Lower, C: Clock> Drop for CoreLoop<L, C> {
     /// Ends every connection and flushes every work request, so that no context waits for a core that is gone. After a
     /// panic the core's state may be inconsistent: then as much is done as succeeds.
     fn drop(&mut self) {
@@ -171,7 +173,7 @@ impl<P: Port, C: Clock> Drop for CoreLoop<P, C> {
     }
 }
 
-impl<P: Port, C: Clock> CoreLoop<P, C> {
+impl<L: Lower, C: Clock> CoreLoop<L, C> {
     fn end_all(&mut self) {
         let now = self.clock.now();
         // Queue pairs and connections that contexts have requested and the core does not know yet.

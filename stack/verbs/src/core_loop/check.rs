@@ -2,23 +2,24 @@
 //! calls it after every step.
 
 use ironwarp_iwarp::stream::StreamState;
-use ironwarp_port::Port;
+use ironwarp_llp::Transport;
 use ironwarp_stats::Counter;
 use ironwarp_types::{Clock, Nanos};
 
 use super::CoreLoop;
 use super::data_path::{ConnOwner, TxSource};
 use super::lifecycle::StateName;
+use super::lower::Lower;
 use crate::objects::QpState;
 use crate::worker::ResourceUsage;
 
-impl<P: Port, C: Clock> CoreLoop<P, C> {
+impl<L: Lower, C: Clock> CoreLoop<L, C> {
     /// Checks that every layer's state is sound and that the layers agree with each other.
     pub(super) fn check_invariants(&mut self) -> Result<(), String> {
         for net in self.dp.nets.iter() {
             net.check().map_err(|fault| format!("net: {fault}"))?;
         }
-        self.dp.tcp.check().map_err(|fault| format!("tcp: {fault}"))?;
+        self.dp.llp.check().map_err(|fault| format!("tcp: {fault}"))?;
         self.check_conn_owners()?;
         self.check_tx_ready()?;
         self.check_remote_atomics()?;
@@ -36,7 +37,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// Counts the core's objects.
     pub(super) fn count_holdings(&self) -> ResourceUsage {
-        let tcp = self.dp.tcp.resource_usage();
+        let tcp = self.dp.llp.resource_usage();
         ResourceUsage {
             queue_pairs: self.dp.qps.count(),
             completion_queues: self.dp.queues.count(),

@@ -12,12 +12,12 @@
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use ironwarp_port::Port;
-use ironwarp_stats::{CONNECTION_ROWS, ConnectionRow, ConnectionRows, ConnectionState};
-use ironwarp_tcp::{ConnId, ConnectionInfo, State};
+use ironwarp_llp::{ConnId, ConnectionInfo, Transport};
+use ironwarp_stats::{CONNECTION_ROWS, ConnectionRow, ConnectionRows};
 use ironwarp_types::Nanos;
 
 use super::data_path::{ConnOwner, DataPath};
+use super::lower::Lower;
 
 /// From the end of a scan to the next one: what a person watches.
 const SCAN_INTERVAL: Nanos = Nanos::from_millis(250);
@@ -69,11 +69,11 @@ impl ConnectionTable {
 
     /// Looks at the next slots. Returns when to do so again.
     #[cold]
-    pub(super) fn step<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos) -> Nanos {
-        let slots = dp.tcp.slots();
+    pub(super) fn step<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos) -> Nanos {
+        let slots = dp.llp.slots();
         let end = self.next_slot.saturating_add(SLOTS_PER_STEP).min(slots);
         for slot in self.next_slot..end {
-            match dp.tcp.connection_info(slot) {
+            match dp.llp.connection_info(slot) {
                 Some(info) => self.look_at(slot, &info),
                 None => self.forget(slot),
             }
@@ -87,7 +87,7 @@ impl ConnectionTable {
         now + SCAN_INTERVAL
     }
 
-    fn look_at(&mut self, slot: u32, info: &ConnectionInfo) {
+    fn look_at<S>(&mut self, slot: u32, info: &ConnectionInfo<S>) {
         let Some(seen) = self.seen.get_mut(slot as usize) else { return };
         if seen.conn != Some(info.id) {
             *seen = Seen { conn: Some(info.id), ..Seen::default() };
@@ -110,16 +110,16 @@ impl ConnectionTable {
     }
 
     /// Writes the connections that the scan has found, and frees the rows that they do not need.
-    fn show<P: Port>(&mut self, dp: &mut DataPath<P>) {
+    fn show<L: Lower>(&mut self, dp: &mut DataPath<L>) {
         let mut used = 0;
         while let Some(Reverse((_, _, slot))) = self.first.pop() {
-            let (Some(info), Some(seen)) = (dp.tcp.connection_info(slot), self.seen.get(slot as usize))
+            let (Some(info), Some(seen)) = (dp.llp.connection_info(slot), self.seen.get(slot as usize))
             else {
                 continue;
             };
             // A connection that came to the slot after the scan is shown by the next one.
             if seen.conn == Some(info.id) {
-                self.rows.write(used, Some(&row(dp, &info, seen.rx_bytes)));
+                self.rows.write(used, Some(&row(dp, info, seen.rx_bytes)));
                 used += 1;
             }
         }
@@ -135,7 +135,11 @@ impl Drop for ConnectionTable {
     }
 }
 
-fn row<P: Port>(dp: &mut DataPath<P>, info: &ConnectionInfo, rx_bytes: u64) -> ConnectionRow {
+fn row<L: Lower>(
+    dp: &mut DataPath<L>,
+    info: ConnectionInfo<<L::Transport as Transport>::State>,
+    rx_bytes: u64,
+) -> ConnectionRow {
     let queue_pair = match dp.owner(info.id) {
         ConnOwner::Qp(slot) => dp.qps.at(slot).map(|qp| qp.handle().num().0),
         ConnOwner::Passive(_) | ConnOwner::Unowned => None,
@@ -143,7 +147,7 @@ fn row<P: Port>(dp: &mut DataPath<P>, info: &ConnectionInfo, rx_bytes: u64) -> C
     ConnectionRow {
         local: info.flow.local,
         remote: info.flow.remote,
-        state: state(info.state),
+        state: L::shown_state(info.state),
         queue_pair,
         tx_bytes: info.acked_bytes,
         rx_bytes,
@@ -152,20 +156,5 @@ fn row<P: Port>(dp: &mut DataPath<P>, info: &ConnectionInfo, rx_bytes: u64) -> C
         rto_ns: info.rto.0,
         cwnd_bytes: info.cwnd_bytes.into(),
         flight_bytes: info.flight_bytes.into(),
-    }
-}
-
-fn state(state: State) -> ConnectionState {
-    match state {
-        State::Closed | State::Listen => ConnectionState::Closed,
-        State::SynSent => ConnectionState::SynSent,
-        State::SynReceived => ConnectionState::SynReceived,
-        State::Established => ConnectionState::Established,
-        State::FinWait1 => ConnectionState::FinWait1,
-        State::FinWait2 => ConnectionState::FinWait2,
-        State::CloseWait => ConnectionState::CloseWait,
-        State::Closing => ConnectionState::Closing,
-        State::LastAck => ConnectionState::LastAck,
-        State::TimeWait => ConnectionState::TimeWait,
     }
 }

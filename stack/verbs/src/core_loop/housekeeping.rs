@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use ironwarp_llp::Transport;
 use ironwarp_net::Path;
 use ironwarp_port::{LinkState, Port};
 use ironwarp_stats::Counter;
@@ -12,6 +13,7 @@ use ironwarp_types::Nanos;
 
 use super::cores::LEADER;
 use super::data_path::DataPath;
+use super::lower::Lower;
 use super::path_refresh::PathRefresh;
 use crate::config::Config;
 use crate::shared::StackShared;
@@ -55,7 +57,7 @@ impl NetHousekeeping {
 
     /// Returns whether routes changed since the last refresh.
     #[inline]
-    pub(super) fn routes_changed<P: Port>(&self, dp: &DataPath<P>) -> bool {
+    pub(super) fn routes_changed<L: Lower>(&self, dp: &DataPath<L>) -> bool {
         self.paths.is_outdated(dp.route_changes())
     }
 
@@ -71,12 +73,12 @@ impl NetHousekeeping {
     }
 
     #[inline]
-    pub(super) fn wants_path_refresh<P: Port>(&self, dp: &DataPath<P>, now: Nanos) -> bool {
+    pub(super) fn wants_path_refresh<L: Lower>(&self, dp: &DataPath<L>, now: Nanos) -> bool {
         self.routes_changed(dp) || now >= self.paths.due() || self.is_refreshing()
     }
 
     /// Refreshes the paths of the next connections, if it is time.
-    pub(super) fn refresh_paths<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos) {
+    pub(super) fn refresh_paths<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos) {
         self.paths.request(now, dp.route_changes());
         let (nets, wires) = (&mut dp.nets, &mut dp.wires);
         let update = |path: &mut Path, mtu_bytes: u16| {
@@ -86,13 +88,13 @@ impl NetHousekeeping {
                 net.lower_path_mtu(now, path.remote_addr(), mtu_bytes);
             }
         };
-        self.paths.run(now, |from, count| dp.tcp.update_paths(from, count, update));
+        self.paths.run(now, |from, count| dp.llp.update_paths(from, count, update));
     }
 
     /// Announces our addresses once a link is up, since a peer may remember another station for them, and returns whether
     /// it did. Links that are down then are announced on when they come up.
     #[cold]
-    pub(super) fn announce_on_links<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos) -> bool {
+    pub(super) fn announce_on_links<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos) -> bool {
         let ports = dp.wires.numbers();
         self.links_down =
             ports.clone().filter(|port| !self.is_link_up(dp, *port)).fold(0, |all, port| all | 1 << port);
@@ -107,12 +109,12 @@ impl NetHousekeeping {
         true
     }
 
-    pub(super) fn is_link_up<P: Port>(&self, dp: &mut DataPath<P>, port: u8) -> bool {
+    pub(super) fn is_link_up<L: Lower>(&self, dp: &mut DataPath<L>, port: u8) -> bool {
         self.link(dp, port).up
     }
 
     /// Reads the state of a link. Core 0 records it for contexts.
-    fn link<P: Port>(&self, dp: &mut DataPath<P>, port: u8) -> LinkState {
+    fn link<L: Lower>(&self, dp: &mut DataPath<L>, port: u8) -> LinkState {
         let link = match self.link_poll_interval {
             Nanos::MAX => LinkState { up: true, speed_mbps: None },
             _ => dp.wires.at_mut(port).port_mut().link(),
@@ -131,7 +133,12 @@ impl NetHousekeeping {
     }
 
     /// Returns the new state of a port's link if it changed. Connections live on until TCP's user timeout.
-    pub(super) fn check_link<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, port: u8) -> Option<bool> {
+    pub(super) fn check_link<L: Lower>(
+        &mut self,
+        dp: &mut DataPath<L>,
+        now: Nanos,
+        port: u8,
+    ) -> Option<bool> {
         let (up, lost) = (self.is_link_up(dp, port), self.links_down & 1 << port != 0);
         if !up {
             // Some drivers take nothing without a link, and a core with waiting frames would never sleep.
@@ -152,7 +159,7 @@ impl NetHousekeeping {
     }
 
     /// Logs once that another station has an address of ours: frames would reach one of the two, or neither.
-    pub(super) fn warn_of_address_conflicts<P: Port>(&mut self, dp: &DataPath<P>, config: &Config) {
+    pub(super) fn warn_of_address_conflicts<L: Lower>(&mut self, dp: &DataPath<L>, config: &Config) {
         let signs = [Counter::NetAddressesDuplicate, Counter::NetDropArpConflict, Counter::NetDropNdConflict];
         if self.conflict_reported
             || dp.nets.iter().all(|net| signs.iter().all(|sign| net.counter(*sign) == 0))
@@ -171,6 +178,6 @@ impl NetHousekeeping {
 }
 
 /// Announces our addresses on a link.
-fn announce<P: Port>(dp: &mut DataPath<P>, now: Nanos, port: u8) {
+fn announce<L: Lower>(dp: &mut DataPath<L>, now: Nanos, port: u8) {
     dp.nets.at_mut(port).on_link_up(now, dp.wires.at_mut(port));
 }

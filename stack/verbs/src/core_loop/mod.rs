@@ -35,12 +35,13 @@ mod cores;
 mod data_path;
 mod housekeeping;
 mod lifecycle;
+mod lower;
 mod path_refresh;
 mod stages;
 
 use std::sync::Arc;
 
-use ironwarp_port::Port;
+use ironwarp_llp::Transport;
 use ironwarp_stats::Counter;
 use ironwarp_types::{Clock, Nanos};
 
@@ -55,6 +56,7 @@ use connection::ConnectionManager;
 use connection_table::ConnectionTable;
 use data_path::DataPath;
 use housekeeping::NetHousekeeping;
+pub(crate) use lower::{Lower, MpaOverTcp};
 
 use crate::shared::StackShared;
 use crate::stack::DriverPort;
@@ -76,15 +78,15 @@ pub(crate) trait PollLoop: Send {
     fn driver_port(&mut self) -> Option<DriverPort<'_>>;
 }
 
-/// One core's loop over port `P` with clock `C`: three parts, each with its own state, and the schedule of iterations.
+/// One core's loop over the lower layer `L` with clock `C`: three parts, each with its own state, and the schedule of iterations.
 ///
 /// The parts call in one direction: the connection manager and housekeeping borrow the data path for a call; the data
 /// path returns outcomes. On cache lines of its own, since another core's loop may be its neighbour in memory.
 #[repr(align(64))]
-pub(crate) struct CoreLoop<P: Port, C: Clock> {
+pub(crate) struct CoreLoop<L: Lower, C: Clock> {
     clock: CoreClock<C>,
     /// Frames to registered memory and back.
-    dp: DataPath<P>,
+    dp: DataPath<L>,
     /// Connections outside full operation, and the contexts that own them.
     cm: ConnectionManager,
     /// Links and the paths of connections.
@@ -92,7 +94,7 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     /// The connections in the page of counters; `None` if no other process can read it.
     connection_table: Option<Box<ConnectionTable>>,
     shared: Arc<StackShared>,
-    lend: fn(&mut P) -> Option<DriverPort<'_>>,
+    lend: fn(&mut L::Port) -> Option<DriverPort<'_>>,
     /// When the next iteration is due, as last returned.
     next_due: Option<Nanos>,
     /// An iteration with work runs the timer stage from this time on.
@@ -118,7 +120,7 @@ const PAUSE_ITERATIONS: u32 = 64;
 /// How often a sleeping core tries work again that no timer announces, such as to announce addresses on a link.
 const RETRY_INTERVAL: Nanos = Nanos::from_millis(1);
 
-impl<P: Port, C: Clock> CoreLoop<P, C> {
+impl<L: Lower, C: Clock> CoreLoop<L, C> {
     /// One iteration: receives at most `budget` bursts and handles everything that follows from them.
     #[inline(always)]
     pub(crate) fn iterate(&mut self, budget: usize) -> PollResult {
@@ -181,7 +183,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if !self.dp.tx_ready.is_empty() {
             self.transmit(now);
         }
-        self.dp.tcp.flush_acks(now, &mut self.dp.wires);
+        self.dp.llp.flush_acks(now, &mut self.dp.wires);
         self.dp.wires.flush();
         self.dp.queues.notify();
         if self.dp.queues.has_events() {
@@ -223,7 +225,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Returns whether the next iteration is due at once, for example because an ACK or a sender waits.
     #[inline]
     fn has_immediate_work(&self) -> bool {
-        self.dp.tcp.has_pending_acks()
+        self.dp.llp.has_pending_acks()
             || !self.dp.tx_ready.is_empty()
             || !self.dp.quiescence_waiters.is_empty()
             || self.dp.wires.waiting_frames() > 0
@@ -236,7 +238,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// When the first armed timer is due; [`Nanos::MAX`]: none is armed.
     #[inline]
     fn first_deadline(&self) -> Nanos {
-        let tcp = self.dp.tcp.next_deadline().unwrap_or(Nanos::MAX);
+        let tcp = self.dp.llp.next_deadline().unwrap_or(Nanos::MAX);
         let own = self.cm.next_deadline();
         tcp.min(own).min(self.dp.nets_next_deadline())
     }
@@ -248,7 +250,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.housekeeping.announced()
             && !has_events
             && !self.housekeeping.is_refreshing()
-            && !self.dp.tcp.needs_terminate_reserve()
+            && !self.dp.llp.has_retries()
     }
 
     /// Returns until when nothing is due. Work without a timer is tried again after [`RETRY_INTERVAL`].

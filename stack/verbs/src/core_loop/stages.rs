@@ -22,17 +22,17 @@
 //!   Wires::flush                           one burst to each device
 //! ```
 
+use ironwarp_llp::{Arrival, ConnId, Events, Transport};
 use ironwarp_net::{IcmpError, IcmpErrorKind, Received};
-use ironwarp_port::Port;
-use ironwarp_tcp::{Arrival, ConnId, TcpEvents};
 use ironwarp_types::{Clock, Nanos};
 
 use super::CoreLoop;
 use super::connection::{CONTROL_BUDGET, TimerOwner};
 use super::cores::{LEADER, Steered};
 use super::data_path::{ConnOwner, Delivered, RxOutcome, TxSource};
+use super::lower::{FrameOf, Lower};
 
-impl<P: Port, C: Clock> CoreLoop<P, C> {
+impl<L: Lower, C: Clock> CoreLoop<L, C> {
     /// The doorbell stage: sends new work requests before frames are received: an application that
     /// has just posted often waits for the reply. If other senders are listed already, the new ones
     /// are appended to them in the transmit stage. Returns the time, read again after more than one
@@ -166,7 +166,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     #[inline(always)]
-    fn on_frame(&mut self, now: Nanos, port: u8, frame: P::Frame) {
+    fn on_frame(&mut self, now: Nanos, port: u8, frame: FrameOf<L>) {
         match self.dp.on_fast_frame(now, port, frame) {
             Ok(arrival) => self.on_arrival(now, arrival),
             Err(frame) => self.on_general_frame(now, port, frame),
@@ -174,7 +174,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     #[inline(never)]
-    fn on_general_frame(&mut self, now: Nanos, port: u8, frame: P::Frame) {
+    fn on_general_frame(&mut self, now: Nanos, port: u8, frame: FrameOf<L>) {
         let (net, wire) = (self.dp.nets.at_mut(port), self.dp.wires.at_mut(port));
         if let Some(received) = net.on_frame(now, frame, wire) {
             self.on_received(now, port, received);
@@ -183,7 +183,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// Handles what arrived on `port` and concerns TCP or another core.
     #[inline(never)]
-    pub(super) fn on_received(&mut self, now: Nanos, port: u8, received: Received<P::Frame>) {
+    pub(super) fn on_received(&mut self, now: Nanos, port: u8, received: Received<FrameOf<L>>) {
         let segment = match received {
             Received::Segment(segment) => segment,
             Received::IcmpError(error) => return self.steer_icmp_error(now, port, error),
@@ -244,32 +244,33 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// A frame of ARP or neighbour discovery, received by a core that does not lead.
     #[cold]
     #[inline(never)]
-    fn steer_to_leader(&mut self, port: u8, frame: P::Frame) {
+    fn steer_to_leader(&mut self, port: u8, frame: FrameOf<L>) {
         let dp = &mut self.dp;
         if let Some(other_cores) = &mut dp.other_cores {
             other_cores.steer(LEADER, Steered::ForLeader(port, frame), &dp.stats);
         }
     }
 
-    /// If TCP accepts the reported path MTU, `Net` stores it for later connections to that host.
+    /// If the transport accepts the reported path MTU, `Net` stores it for later connections to that host.
     #[cold]
     pub(super) fn on_icmp_error(&mut self, now: Nanos, port: u8, error: &IcmpError) {
-        if let Some((conn, events)) = self.dp.tcp.on_icmp_error(now, error, &mut self.dp.wires) {
+        let outcome = self.dp.llp.on_path_error(now, error, &mut self.dp.wires);
+        if let Some((conn, events)) = outcome.events {
             self.on_tcp_events(now, conn, events);
         }
         if let IcmpErrorKind::TooBig { mtu_bytes } = error.kind
-            && self.dp.tcp.is_mtu_at_most(error, mtu_bytes)
+            && outcome.mtu_accepted
         {
             self.dp.nets.at_mut(port).lower_path_mtu(now, error.flow.remote.ip(), mtu_bytes);
         }
     }
 
     /// Passes TCP's events on to the connection's owner.
-    pub(super) fn on_tcp_events(&mut self, now: Nanos, conn: ConnId, events: TcpEvents) {
+    pub(super) fn on_tcp_events(&mut self, now: Nanos, conn: ConnId, events: Events) {
         match self.dp.owner(conn) {
             ConnOwner::Qp(slot) => self.on_qp_events(now, slot, conn, events),
             ConnOwner::Passive(slot) => self.cm.on_passive_events(&mut self.dp, now, slot, conn, events),
-            ConnOwner::Unowned if events.contains(TcpEvents::ESTABLISHED) => {
+            ConnOwner::Unowned if events.contains(Events::ESTABLISHED) => {
                 self.cm.on_incoming_connection(&mut self.dp, now, conn, events)
             }
             ConnOwner::Unowned => self.dp.on_orphan_events(conn, events),
@@ -277,24 +278,24 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// The order is that of a connection's life.
-    fn on_qp_events(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
+    fn on_qp_events(&mut self, now: Nanos, slot: u32, conn: ConnId, events: Events) {
         let (dp, cm) = (&mut self.dp, &mut self.cm);
-        if events.contains(TcpEvents::ESTABLISHED) {
+        if events.contains(Events::ESTABLISHED) {
             cm.on_tcp_established(dp, slot);
         }
-        if events.contains(TcpEvents::ACKED) && dp.on_acked(slot, conn) {
+        if events.contains(Events::ACKED) && dp.on_acked(slot, conn) {
             cm.close_if_drained(dp, now, slot);
         }
-        if events.contains(TcpEvents::READABLE) {
+        if events.contains(Events::READABLE) {
             let outcome = dp.on_readable(slot, conn);
             if !matches!(outcome, RxOutcome::Done) {
                 cm.on_rx_outcome(dp, now, (slot, conn), outcome);
             }
         }
-        if events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT) {
+        if events.intersects(Events::WRITABLE | Events::RETRANSMIT) {
             dp.enqueue_tx(slot);
         }
-        if events.intersects(TcpEvents::ENDED | TcpEvents::PEER_CLOSED | TcpEvents::OUT_OF_ORDER) {
+        if events.intersects(Events::ENDED | Events::PEER_CLOSED | Events::OUT_OF_ORDER) {
             cm.on_rare_qp_events(dp, now, slot, conn, events);
         }
     }

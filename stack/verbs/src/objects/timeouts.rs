@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-pub use ironwarp_tcp::KeepAlive;
-use ironwarp_tcp::TcpTimeouts;
+pub use ironwarp_llp::KeepAlive;
+use ironwarp_llp::Timeouts;
 use ironwarp_types::Nanos;
 
 use super::attr::check_range;
@@ -35,8 +35,8 @@ impl QpTimeouts {
     }
 
     /// Returns the timeouts in effect with the configured `default`.
-    pub(crate) fn resolve(&self, default: TcpTimeouts) -> TcpTimeouts {
-        TcpTimeouts {
+    pub(crate) fn resolve(&self, default: Timeouts) -> Timeouts {
+        Timeouts {
             user_timeout: self.user_timeout.map_or(default.user_timeout, Nanos::from),
             zero_window_timeout: self.zero_window_timeout.map_or(default.zero_window_timeout, Nanos::from),
             keep_alive: self.keep_alive.or(default.keep_alive),

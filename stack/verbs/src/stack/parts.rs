@@ -19,7 +19,9 @@ use super::fabrics::CorePorts;
 use super::{Stack, StackClock, numa};
 use crate::config::{Config, ConfigError, in_range};
 use crate::context::{InterfaceAddress, PortInfo};
-use crate::core_loop::{CoreLoop, CoreParts, core_mesh, local_mac, remote_atomics_mesh, steered_frames};
+use crate::core_loop::{
+    CoreLoop, CoreParts, Lower, MpaOverTcp, core_mesh, local_mac, remote_atomics_mesh, steered_frames,
+};
 use crate::error::SetupError;
 use crate::host::offloads;
 use crate::shared::{DeviceFacts, PortState, StackShared};
@@ -75,7 +77,7 @@ impl StackParts {
         lend: fn(&mut StackPort<P>) -> Option<DriverPort<'_>>,
     ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
-        CoreLoop<StackPort<P>, StackClock>: Send,
+        CoreLoop<MpaOverTcp<StackPort<P>>, StackClock>: Send,
     {
         let clocks = StackClocks {
             core: StackClock(TscClock::calibrated()),
@@ -83,7 +85,7 @@ impl StackParts {
             link_poll_interval: LINK_POLL_INTERVAL,
         };
         let fabrics = self.instrument(ports, &clocks)?;
-        self.assemble(fabrics, lend, &clocks, secret()?)
+        self.assemble::<MpaOverTcp<_>, _, _>(fabrics, lend, &clocks, secret()?)
     }
 
     /// Puts the fault injector and the capture before each port, and assigns the ports to the cores.
@@ -116,15 +118,15 @@ impl StackParts {
         Ok(fabrics)
     }
 
-    pub(super) fn assemble<P: Port, C: Clock + Clone + 'static, W>(
+    pub(super) fn assemble<L: Lower, C: Clock + Clone + 'static, W>(
         self,
-        fabrics: CorePorts<P>,
-        lend: fn(&mut P) -> Option<DriverPort<'_>>,
+        fabrics: CorePorts<L::Port>,
+        lend: fn(&mut L::Port) -> Option<DriverPort<'_>>,
         clocks: &StackClocks<C, W>,
         secret: [u64; 2],
     ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
-        CoreLoop<P, C>: Send,
+        CoreLoop<L, C>: Send,
     {
         let config = &self.shared.config;
         let steering = Steering::new(config.core.count, fabrics.spread());
@@ -156,7 +158,7 @@ impl StackParts {
                 remote_atomics,
                 secret,
             };
-            let looped = CoreLoop::new(self.shared.clone(), parts)?;
+            let looped = CoreLoop::<L, C>::new(self.shared.clone(), parts)?;
             let signal = self.shared.cores.get(usize::from(core)).and_then(|core| core.wake.clone());
             let sleeper = signal.map(|signal| Sleeper::new(signal, wake_sources, (core, &config.core)));
             let sleeper = sleeper.transpose().map_err(system("the descriptors of a worker that sleeps"))?;

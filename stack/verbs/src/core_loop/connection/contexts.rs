@@ -3,7 +3,6 @@
 //! A context attaches by a flag, sends control messages, and rings a doorbell for queue pairs with new work. When a
 //! context is gone, its connections are reset and its objects are freed here, once.
 
-use ironwarp_port::Port;
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
@@ -12,6 +11,7 @@ use crate::core_loop::QpCore;
 use crate::core_loop::channel::{ContextChannel, ControlMessage, FirstStep, Notification};
 use crate::core_loop::cores::{InterCoreMessage, LEADER};
 use crate::core_loop::data_path::DataPath;
+use crate::core_loop::lower::Lower;
 use crate::event::Event;
 
 /// Control messages taken from one context in one iteration, so that a flood of them does not starve frames.
@@ -34,9 +34,9 @@ impl ConnectionManager {
     /// Handles control messages, at most `budget` from each context, and sends delayed notifications. Returns whether
     /// a context had either.
     #[inline(always)]
-    pub(crate) fn serve_contexts<P: Port>(
+    pub(crate) fn serve_contexts<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         budget: usize,
     ) -> bool {
@@ -57,7 +57,7 @@ impl ConnectionManager {
     /// Handles the control messages of one context and sends its delayed notifications.
     #[cold]
     #[inline(never)]
-    fn serve_context<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, context: usize, budget: usize) {
+    fn serve_context<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, context: usize, budget: usize) {
         for _ in 0..budget {
             let Some(channel) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
             let Some(message) = channel.control.pop() else { break };
@@ -69,7 +69,7 @@ impl ConnectionManager {
 
     /// The doorbell stage: lists queue pairs with new work. Returns whether the mailbox stage has something to do.
     #[inline(always)]
-    pub(crate) fn serve_doorbells<P: Port>(&mut self, dp: &mut DataPath<P>) -> bool {
+    pub(crate) fn serve_doorbells<L: Lower>(&mut self, dp: &mut DataPath<L>) -> bool {
         let mut has_contexts_to_serve = self.core_shared.new_contexts.is_waiting();
         for channel in self.contexts.iter_mut().flatten() {
             has_contexts_to_serve |= !channel.is_idle();
@@ -107,9 +107,9 @@ impl ConnectionManager {
         self.contexts[context_slot] = Some(channel);
     }
 
-    fn on_control<P: Port>(
+    fn on_control<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         context: u16,
         message: ControlMessage,
@@ -167,9 +167,9 @@ impl ConnectionManager {
     }
 
     /// Takes the core's half of a queue pair of a context, and carries out its first step.
-    fn start_qp<P: Port>(
+    fn start_qp<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         context: u16,
         (mut qp, first): (Box<QpCore>, FirstStep),
@@ -188,7 +188,7 @@ impl ConnectionManager {
     }
 
     /// Returns whether the context owns the queue pair in a slot: the message may be older than the slot's occupant.
-    fn owns_qp<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16, slot: u32) -> bool {
+    fn owns_qp<L: Lower>(&mut self, dp: &mut DataPath<L>, context: u16, slot: u32) -> bool {
         dp.qps.at(slot).is_some_and(|qp| qp.context == context)
     }
 
@@ -219,7 +219,7 @@ impl ConnectionManager {
     /// unread.
     #[cold]
     #[inline(never)]
-    pub(crate) fn report_queue_events<P: Port>(&mut self, dp: &mut DataPath<P>) {
+    pub(crate) fn report_queue_events<L: Lower>(&mut self, dp: &mut DataPath<L>) {
         while let Some(slot) = dp.queues.next_peer_with_atomics() {
             self.on_peer_with_atomics(dp, slot);
         }
@@ -250,7 +250,7 @@ impl ConnectionManager {
     }
 
     /// If a context dropped its rings: ends its queue pairs, closes its listeners, frees its objects.
-    fn clean_up_if_abandoned<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, context: u16) {
+    fn clean_up_if_abandoned<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16) {
         let Some(channel) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else {
             return;
         };
@@ -264,7 +264,7 @@ impl ConnectionManager {
 
     /// The leader closed the listeners of a context that is gone. The other cores follow; only then is its number
     /// free.
-    pub(crate) fn on_context_gone<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16) {
+    pub(crate) fn on_context_gone<L: Lower>(&mut self, dp: &mut DataPath<L>, context: u16) {
         self.close_listeners(dp, context);
         if let Some(channel) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) {
             channel.listeners_closed = true;
@@ -272,7 +272,7 @@ impl ConnectionManager {
     }
 
     #[cold]
-    fn clean_up_context<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, context: u16) {
+    fn clean_up_context<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16) {
         if self.core == LEADER {
             self.on_context_gone(dp, context);
             dp.broadcast(InterCoreMessage::ContextGone { context });

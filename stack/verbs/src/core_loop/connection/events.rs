@@ -1,23 +1,23 @@
 //! Handles the data path's outcomes, TCP's events of a queue pair's connection in the order of its life, and its
 //! timers.
 
-use ironwarp_port::Port;
+use ironwarp_llp::{ConnId, Events, Transport};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{ByteStream, ConnId, TcpEvents};
 use ironwarp_types::Nanos;
 
 use super::ConnectionManager;
 use crate::core_loop::data_path::{DataPath, RxException, RxOutcome, TxOutcome};
 use crate::core_loop::lifecycle::Lifecycle;
+use crate::core_loop::lower::Lower;
 use crate::event::Event;
 
 impl ConnectionManager {
     /// Received bytes that the data path could not handle alone.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_rx_outcome<P: Port>(
+    pub(crate) fn on_rx_outcome<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         (slot, conn): (u32, ConnId),
         outcome: RxOutcome,
@@ -32,15 +32,21 @@ impl ConnectionManager {
     /// Reads received bytes on the data path and handles the outcome.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_readable<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, conn: ConnId) {
+    pub(crate) fn on_readable<L: Lower>(
+        &mut self,
+        dp: &mut DataPath<L>,
+        now: Nanos,
+        slot: u32,
+        conn: ConnId,
+    ) {
         let outcome = dp.on_readable(slot, conn);
         self.on_rx_outcome(dp, now, (slot, conn), outcome);
     }
 
     /// FPDUs arrived before the first-FPDU gate was open or after a disconnect, or they ended the stream.
-    fn on_rx_attention<P: Port>(
+    fn on_rx_attention<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         RxException { end, gate_closed, wants_tx }: RxException,
@@ -69,7 +75,7 @@ impl ConnectionManager {
     /// Bytes of a connection that carries no FPDUs, or not yet.
     #[cold]
     #[inline(never)]
-    fn on_non_fpdu_bytes<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, conn: ConnId) {
+    fn on_non_fpdu_bytes<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
         if let Some(Lifecycle::Setup(_)) = dp.qps.at(slot).map(|qp| &qp.lifecycle) {
             self.on_startup_bytes(dp, now, slot, conn);
         }
@@ -80,23 +86,22 @@ impl ConnectionManager {
             Lifecycle::Idle | Lifecycle::Setup(_) => {}
             // Bytes after the end are acknowledged and discarded: a reset would destroy our Terminate.
             _ => {
-                let mut bytes = dp.tcp.rx(conn);
-                bytes.consume(usize::MAX);
+                dp.llp.discard(conn);
             }
         }
     }
 
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_rare_qp_events<P: Port>(
+    pub(crate) fn on_rare_qp_events<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         conn: ConnId,
-        events: TcpEvents,
+        events: Events,
     ) {
-        if events.contains(TcpEvents::OUT_OF_ORDER) && dp.owns_conn(slot, conn) {
+        if events.contains(Events::OUT_OF_ORDER) && dp.owns_conn(slot, conn) {
             dp.on_out_of_order(slot, conn);
         }
         self.on_qp_closing(dp, now, slot, conn, events);
@@ -105,36 +110,36 @@ impl ConnectionManager {
     /// The peer's FIN, or the end of the TCP connection. Handling the bytes of this segment may have ended this
     /// connection or started another one (revision 1). Then the FIN belongs to the old one.
     #[cold]
-    pub(crate) fn on_qp_closing<P: Port>(
+    pub(crate) fn on_qp_closing<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         conn: ConnId,
-        events: TcpEvents,
+        events: Events,
     ) {
         if dp.defer_close(slot, conn, events) {
             return;
         }
-        if events.contains(TcpEvents::PEER_CLOSED) && dp.owns_conn(slot, conn) {
+        if events.contains(Events::PEER_CLOSED) && dp.owns_conn(slot, conn) {
             self.on_peer_closed(dp, now, slot, conn);
         }
-        if !events.intersects(TcpEvents::ENDED) {
+        if !events.intersects(Events::ENDED) {
             return;
         }
         if dp.owns_conn(slot, conn) {
             self.on_tcp_closed(dp, now, slot, conn, events);
         } else {
-            dp.tcp.release(conn);
+            dp.llp.release(conn);
         }
     }
 
     /// The result of a scheduling round that concerns the state of the connection or its timer.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_tx_outcome<P: Port>(
+    pub(crate) fn on_tx_outcome<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         outcome: TxOutcome,
@@ -150,7 +155,7 @@ impl ConnectionManager {
     /// Arms the timer of an outstanding Read: without progress within the user timeout the connection ends. TCP does
     /// not detect this, since the peer may have acknowledged everything.
     #[inline(never)]
-    pub(crate) fn arm_read_timer<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn arm_read_timer<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         if let Lifecycle::Running(running) = &mut qp.lifecycle
             && running.read_progress_at_arm.is_none()
@@ -162,16 +167,16 @@ impl ConnectionManager {
     }
 
     /// The user timeout of a queue pair.
-    pub(crate) fn user_timeout_of<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) -> Nanos {
+    pub(crate) fn user_timeout_of<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) -> Nanos {
         dp.qps.at(slot).map_or(Nanos::MAX, |qp| qp.timeouts(self.timeouts).user_timeout)
     }
 
     /// RFC 5044 s7.1.2: a responder's sends wait for the initiator's first FPDU, and TCP has no unacknowledged data
     /// that could time out. If sends already waited when the timer was armed and still wait now, the connection
     /// times out. Returns whether it does.
-    pub(crate) fn responder_sends_timed_out<P: Port>(
+    pub(crate) fn responder_sends_timed_out<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
     ) -> bool {
@@ -188,7 +193,7 @@ impl ConnectionManager {
 
     /// The timer of a running queue pair: a hold-off is over, or a Read had its time. Returns whether the Read made no
     /// progress.
-    pub(crate) fn reads_timed_out<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) -> bool {
+    pub(crate) fn reads_timed_out<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) -> bool {
         let Some(qp) = dp.qps.at(slot) else { return false };
         let Lifecycle::Running(running) = &mut qp.lifecycle else { return false };
         let seen = running.read_progress_at_arm.take();

@@ -21,8 +21,8 @@ mod teardown;
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
+use ironwarp_llp::Timeouts;
 use ironwarp_stats::CoreStats;
-use ironwarp_tcp::TcpTimeouts;
 use ironwarp_tcp::wheel::Wheel;
 use ironwarp_types::Nanos;
 
@@ -60,7 +60,7 @@ pub(super) struct ConnectionManager {
     qps_max: u32,
     mpa: MpaConfig,
     /// TCP's timeouts for queue pairs that set none.
-    timeouts: TcpTimeouts,
+    timeouts: Timeouts,
     log_limit: LogLimit,
     protection_backoff: ProtectionBackoff,
 }

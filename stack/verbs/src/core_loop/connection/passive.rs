@@ -16,12 +16,12 @@ use super::setup::Setup;
 use crate::core_loop::cores::InterCoreMessage;
 use crate::core_loop::data_path::{ConnOwner, DataPath, ROUND_UNITS_MAX, TxSource};
 use crate::core_loop::lifecycle::Lifecycle;
+use crate::core_loop::lower::Lower;
 use ironwarp_iwarp::mpa::startup::{
     Decision, Negotiated, Responder, ResponderParams, StartupFault, responder::Progress,
 };
-use ironwarp_port::Port;
+use ironwarp_llp::{Abort, Blocked, ConnId, Events, Transport};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{Blocked, ByteStream, ConnId, TcpEvents};
 use ironwarp_types::Nanos;
 
 use crate::event::{ConnectFailure, Event, MpaRequestInfo, PrivateData};
@@ -29,8 +29,8 @@ use crate::objects::{CmParams, MpaParams};
 
 impl ConnectionManager {
     /// A context listens on an address.
-    pub(crate) fn listen<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16, local: SocketAddr) {
-        match dp.tcp.listen(local) {
+    pub(crate) fn listen<L: Lower>(&mut self, dp: &mut DataPath<L>, context: u16, local: SocketAddr) {
+        match dp.llp.listen(local) {
             Ok(id) => {
                 self.passives.listeners.push(Listener { id, local, context });
                 dp.broadcast(InterCoreMessage::Listen { context, local });
@@ -39,59 +39,62 @@ impl ConnectionManager {
         }
     }
 
-    pub(crate) fn unlisten<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16, local: SocketAddr) {
+    pub(crate) fn unlisten<L: Lower>(&mut self, dp: &mut DataPath<L>, context: u16, local: SocketAddr) {
         self.remove_listener(dp, context, local);
         dp.broadcast(InterCoreMessage::Unlisten { context, local });
     }
 
     /// The leader listens on an address, so this core does too. The leader has checked that the address is free.
-    pub(crate) fn add_listener<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16, local: SocketAddr) {
-        let listener = dp.tcp.listen(local);
+    pub(crate) fn add_listener<L: Lower>(&mut self, dp: &mut DataPath<L>, context: u16, local: SocketAddr) {
+        let listener = dp.llp.listen(local);
         debug_assert!(listener.is_ok(), "all cores have the same listeners");
         if let Ok(id) = listener {
             self.passives.listeners.push(Listener { id, local, context });
         }
     }
 
-    pub(crate) fn remove_listener<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16, local: SocketAddr) {
+    pub(crate) fn remove_listener<L: Lower>(
+        &mut self,
+        dp: &mut DataPath<L>,
+        context: u16,
+        local: SocketAddr,
+    ) {
         self.remove_listeners(dp, |listener| listener.context == context && listener.local == local);
     }
 
-    pub(crate) fn close_listeners<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16) {
+    pub(crate) fn close_listeners<L: Lower>(&mut self, dp: &mut DataPath<L>, context: u16) {
         self.remove_listeners(dp, |listener| listener.context == context);
     }
 
-    fn remove_listeners<P: Port>(&mut self, dp: &mut DataPath<P>, which: impl Fn(&Listener) -> bool) {
+    fn remove_listeners<L: Lower>(&mut self, dp: &mut DataPath<L>, which: impl Fn(&Listener) -> bool) {
         for listener in self.passives.listeners.extract_if(.., |listener| which(listener)) {
-            dp.tcp.unlisten(listener.id);
+            dp.llp.unlisten(listener.id);
         }
     }
 
     /// The TCP connection of a peer is established.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_incoming_connection<P: Port>(
+    pub(crate) fn on_incoming_connection<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         conn: ConnId,
-        events: TcpEvents,
+        events: Events,
     ) {
-        let host = dp.tcp.flow(conn).map(|flow| flow.remote.ip());
+        let host = dp.llp.flow(conn).map(|flow| flow.remote.ip());
         if host.is_some_and(|host| self.protection_backoff.is_refused(now, host)) {
             dp.stats.count(Counter::VerbsProtectionBackoffs);
-            dp.tcp.refuse(now, conn, &mut dp.wires);
-            return dp.tcp.release(conn);
+            return dp.llp.abort(now, conn, Abort::Unused, &mut dp.wires);
         }
-        let listener = dp.tcp.listener(conn);
+        let listener = dp.llp.listener(conn);
         let context =
             self.passives.listeners.iter().find(|one| Some(one.id) == listener).map(|one| one.context);
         let responder = Responder::new(self.mpa.crc, self.mpa.markers);
         let slot = context.and_then(|context| self.insert_passive(dp, now, conn, context, responder));
         let Some(slot) = slot else {
             dp.stats.count(Counter::VerbsHalfOpenDropped);
-            dp.tcp.refuse(now, conn, &mut dp.wires);
-            return dp.tcp.release(conn);
+            return dp.llp.abort(now, conn, Abort::Unused, &mut dp.wires);
         };
         dp.set_owner(conn, ConnOwner::Passive(slot));
         self.arm_passive(slot, now + self.mpa.startup_timeout());
@@ -99,15 +102,15 @@ impl ConnectionManager {
     }
 
     /// A slot for a new connection; another connection may be aborted for it.
-    fn insert_passive<P: Port>(
+    fn insert_passive<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         conn: ConnId,
         context: u16,
         responder: Responder,
     ) -> Option<u32> {
-        let host = dp.tcp.flow(conn)?.remote.ip();
+        let host = dp.llp.flow(conn)?.remote.ip();
         if self.passives.free.is_empty() {
             let slot = self.passives.eviction_candidate(host)?;
             dp.stats.count(Counter::VerbsHalfOpenEvicted);
@@ -118,28 +121,28 @@ impl ConnectionManager {
 
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_passive_events<P: Port>(
+    pub(crate) fn on_passive_events<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         conn: ConnId,
-        events: TcpEvents,
+        events: Events,
     ) {
-        if events.contains(TcpEvents::READABLE) {
+        if events.contains(Events::READABLE) {
             self.on_request_bytes(dp, now, slot, conn);
         }
-        if events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT) {
+        if events.intersects(Events::WRITABLE | Events::RETRANSMIT) {
             self.enqueue_passive(dp, slot);
         }
-        if events.intersects(TcpEvents::ENDED) {
+        if events.intersects(Events::ENDED) {
             self.release_passive(dp, slot, conn);
-        } else if events.contains(TcpEvents::PEER_CLOSED) {
+        } else if events.contains(Events::PEER_CLOSED) {
             self.on_passive_peer_closed(dp, now, slot);
         }
     }
 
-    fn on_request_bytes<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, conn: ConnId) {
+    fn on_request_bytes<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
         let Some(passive) = self.passives.at(slot) else { return };
         let responder = match &passive.state {
             PassiveState::AwaitingRequest(responder) => responder,
@@ -148,10 +151,11 @@ impl ConnectionManager {
             }
             // Bytes after a reject are discarded.
             PassiveState::SendingReject(_) | PassiveState::Closing => {
-                return dp.tcp.rx(conn).consume(usize::MAX);
+                return dp.llp.discard(conn);
             }
         };
-        match responder.on_bytes(&mut dp.tcp.rx(conn)) {
+        let progress = responder.on_bytes(&mut dp.llp.rx(conn));
+        match progress {
             Progress::NeedMore => {}
             Progress::Request { private_data, decision } if self.may_report_request(slot, &private_data) => {
                 let private_data = self.boxed_private_data(&private_data);
@@ -168,7 +172,7 @@ impl ConnectionManager {
     /// RFC 5044 s8, code 4: a start-up fault closes without a Terminate. Bytes after the request are such a fault, in
     /// the same segment or later: none may arrive before our reply.
     #[cold]
-    fn on_bad_request<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, fault: StartupFault) {
+    fn on_bad_request<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, fault: StartupFault) {
         dp.stats.count(fault.counter());
         self.abort_passive(dp, now, slot);
     }
@@ -182,16 +186,16 @@ impl ConnectionManager {
         private_data.len() <= limit && link.is_some_and(|link| !link.has_delayed())
     }
 
-    fn report_connect_request<P: Port>(
+    fn report_connect_request<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         slot: u32,
         decision: Decision,
         private_data: PrivateData,
     ) {
         let core = self.core;
         let Some(passive) = self.passives.at(slot) else { return };
-        let Some(flow) = dp.tcp.flow(passive.conn) else { return };
+        let Some(flow) = dp.llp.flow(passive.conn) else { return };
         passive.state = PassiveState::AwaitingDecision(decision);
         let enhanced = decision.peer_enhanced();
         let mpa_request = MpaRequestInfo {
@@ -205,9 +209,9 @@ impl ConnectionManager {
     }
 
     /// The context accepts a request with a queue pair.
-    pub(crate) fn accept<P: Port>(
+    pub(crate) fn accept<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         request: (u32, u32),
         slot: u32,
@@ -231,9 +235,9 @@ impl ConnectionManager {
     }
 
     /// Writes the Reply Frame that accepts a request with the queue pair at `slot`.
-    fn accept_reply<P: Port>(
+    fn accept_reply<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         request: (u32, u32),
         slot: u32,
         params: &mut CmParams,
@@ -248,9 +252,9 @@ impl ConnectionManager {
     }
 
     /// The context rejects a request.
-    pub(crate) fn reject<P: Port>(
+    pub(crate) fn reject<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         context: u16,
         request: (u32, u32),
@@ -271,7 +275,7 @@ impl ConnectionManager {
         }
     }
 
-    fn send_reject<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, params: Box<CmParams>) {
+    fn send_reject<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, params: Box<CmParams>) {
         if let Some(passive) = self.passives.at(slot) {
             passive.state = PassiveState::SendingReject(params);
         }
@@ -280,7 +284,7 @@ impl ConnectionManager {
     }
 
     /// After a scheduling round: FIN follows a reject that TCP has pulled completely.
-    pub(crate) fn close_after_reject<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn close_after_reject<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         let conn = passive.conn;
         if matches!(&passive.state, PassiveState::SendingReject(params) if params.sent_frame_bytes().is_some())
@@ -289,15 +293,15 @@ impl ConnectionManager {
             let (context, sent) =
                 (passive.context, core::mem::replace(&mut passive.state, PassiveState::Closing));
             self.return_params_of(context, sent);
-            let events = dp.tcp.close(now, conn, &mut dp.wires);
-            if events.intersects(TcpEvents::ENDED) {
+            let events = dp.llp.close(now, conn, &mut dp.wires);
+            if events.intersects(Events::ENDED) {
                 self.release_passive(dp, slot, conn);
             }
         }
     }
 
     /// The peer's FIN: the reply to ours, or the peer gave up.
-    fn on_passive_peer_closed<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    fn on_passive_peer_closed<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         if matches!(passive.state, PassiveState::AwaitingRequest(_) | PassiveState::AwaitingDecision(_)) {
             self.abort_passive(dp, now, slot);
@@ -305,7 +309,7 @@ impl ConnectionManager {
     }
 
     /// Start-up timed out.
-    pub(crate) fn on_passive_timer<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn on_passive_timer<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         if matches!(passive.state, PassiveState::AwaitingRequest(_) | PassiveState::AwaitingDecision(_)) {
             dp.stats.count(Counter::VerbsStartupTimeouts);
@@ -313,18 +317,17 @@ impl ConnectionManager {
         self.abort_passive(dp, now, slot);
     }
 
-    fn abort_passive<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    fn abort_passive<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         self.report_request_end(slot);
         if let Some(passive) = self.remove_passive(dp, slot) {
             dp.set_owner(passive.conn, ConnOwner::Unowned);
-            dp.tcp.refuse(now, passive.conn, &mut dp.wires);
-            dp.tcp.release(passive.conn);
+            dp.llp.abort(now, passive.conn, Abort::Unused, &mut dp.wires);
         }
     }
 
     /// Aborts the incoming connections that wait for a context that is gone.
     #[cold]
-    pub(crate) fn abort_passives_of<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, context: u16) {
+    pub(crate) fn abort_passives_of<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16) {
         for slot in 0..self.passives.slots.len() as u32 {
             if self.passives.at(slot).is_some_and(|passive| passive.context == context) {
                 self.abort_passive(dp, now, slot);
@@ -333,17 +336,17 @@ impl ConnectionManager {
     }
 
     /// Aborts all incoming connections.
-    pub(super) fn abort_passives<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos) {
+    pub(super) fn abort_passives<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos) {
         for slot in 0..self.passives.slots.len() as u32 {
             self.abort_passive(dp, now, slot);
         }
     }
 
-    fn release_passive<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, conn: ConnId) {
+    fn release_passive<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32, conn: ConnId) {
         self.report_request_end(slot);
         self.remove_passive(dp, slot);
         dp.set_owner(conn, ConnOwner::Unowned);
-        dp.tcp.release(conn);
+        dp.llp.release(conn);
     }
 
     /// The connection of a request that the context has not answered ends. At most one event for each request.
@@ -366,7 +369,7 @@ impl ConnectionManager {
     /// The queue pair of a connection is being destroyed while nothing is outstanding: the connection closes in order without
     /// it, in the place of an incoming one, which bounds the number and the time of such connections. What the peer still
     /// sends is discarded. Otherwise the connection stays with its queue pair, which resets it.
-    pub(crate) fn detach_conn<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn detach_conn<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let is_fin_sent = match qp.lifecycle {
             Lifecycle::Running(_) | Lifecycle::Draining(_) => false,
@@ -376,8 +379,8 @@ impl ConnectionManager {
         let (Some(conn), context) = (qp.conn, qp.context) else { return };
         let (stream, mut io) = qp.stream_io(&mut dp.queues, &dp.mem, &dp.stats);
         let is_idle = stream.is_drained(&mut io) && stream.read_progress().is_none();
-        let Some(flow) = dp.tcp.flow(conn) else { return };
-        if !is_idle || !dp.tcp.all_acked(conn) || !self.passives.has_room_for_closing() {
+        let Some(flow) = dp.llp.flow(conn) else { return };
+        if !is_idle || !dp.llp.progress(conn).all_acked || !self.passives.has_room_for_closing() {
             return;
         }
         let closing = self.passives.insert(conn, flow.remote.ip(), context, PassiveState::Closing);
@@ -386,15 +389,15 @@ impl ConnectionManager {
             qp.conn = None;
         }
         dp.set_owner(conn, ConnOwner::Passive(passive));
-        dp.tcp.rx(conn).consume(usize::MAX);
+        dp.llp.discard(conn);
         self.arm_passive(passive, now + self.mpa.terminate_timeout());
-        if !is_fin_sent && dp.tcp.close(now, conn, &mut dp.wires).intersects(TcpEvents::ENDED) {
+        if !is_fin_sent && dp.llp.close(now, conn, &mut dp.wires).intersects(Events::ENDED) {
             self.release_passive(dp, passive, conn);
         }
     }
 
     /// Frees a slot and its timer.
-    fn remove_passive<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) -> Option<Passive> {
+    fn remove_passive<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) -> Option<Passive> {
         self.arm_passive(slot, Nanos::MAX);
         let mut passive = self.passives.remove(slot)?;
         let state = core::mem::replace(&mut passive.state, PassiveState::Closing);
@@ -408,10 +411,10 @@ impl ConnectionManager {
     /// The scheduling round of an incoming connection.
     #[cold]
     #[inline(never)]
-    pub(crate) fn serve_passive<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn serve_passive<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         passive.tx_queued = false;
-        let sent = dp.tcp.transmit(now, passive.conn, passive, &mut dp.wires, ROUND_UNITS_MAX);
+        let sent = dp.llp.transmit(now, passive.conn, passive, &mut dp.wires, ROUND_UNITS_MAX);
         dp.count_work(sent.units);
         if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) {
             self.enqueue_passive(dp, slot);
@@ -420,7 +423,7 @@ impl ConnectionManager {
     }
 
     /// Lists an incoming connection as a sender unless it is listed.
-    fn enqueue_passive<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
+    fn enqueue_passive<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) {
         let tx_queued = self.passives.at(slot).map(|passive| &mut passive.tx_queued);
         if tx_queued.is_some_and(|tx_queued| !core::mem::replace(tx_queued, true)) {
             dp.tx_ready.push_back(TxSource::Passive(slot));

@@ -4,7 +4,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use super::half_open_by_host::HalfOpenByHost;
 use ironwarp_iwarp::mpa::startup::{Decision, Responder};
-use ironwarp_tcp::{ConnId, ListenerId, UnitSource};
+use ironwarp_llp::{ConnId, ListenerId, UnitSource};
 
 use crate::event::ConnectionRequest;
 use crate::objects::CmParams;

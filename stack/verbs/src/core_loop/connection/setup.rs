@@ -9,10 +9,10 @@ use core::net::SocketAddr;
 use super::ConnectionManager;
 use crate::core_loop::data_path::{ConnOwner, DataPath};
 use crate::core_loop::lifecycle::Lifecycle;
+use crate::core_loop::lower::Lower;
 use ironwarp_iwarp::mpa::startup::{Initiator, Negotiated};
+use ironwarp_llp::{ConnId, ConnectError, Transport, UnitSource};
 use ironwarp_net::Route;
-use ironwarp_port::Port;
-use ironwarp_tcp::{ConnId, ConnectError, UnitSource};
 use ironwarp_types::{Flow, Nanos};
 
 use crate::event::ConnectFailure;
@@ -99,9 +99,9 @@ impl UnitSource for Setup {
 
 impl ConnectionManager {
     /// The application connects an idle queue pair.
-    pub(crate) fn connect<P: Port>(
+    pub(crate) fn connect<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         remote: SocketAddr,
@@ -111,9 +111,9 @@ impl ConnectionManager {
     }
 
     /// Begins an attempt.
-    pub(super) fn begin_connect<P: Port>(
+    pub(super) fn begin_connect<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         target: ConnectTarget,
@@ -126,14 +126,14 @@ impl ConnectionManager {
     }
 
     /// Resolves the route to the peer, now or when the network layer learns it.
-    pub(super) fn begin_resolving<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(super) fn begin_resolving<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         self.arm_qp(slot, now + self.mpa.startup_timeout());
         self.resolving.push(slot);
         self.resolve(dp, now, slot);
     }
 
     /// Tries again for every queue pair that waits for a route.
-    pub(crate) fn retry_resolving<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos) {
+    pub(crate) fn retry_resolving<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos) {
         if self.resolving.is_empty() {
             return;
         }
@@ -147,7 +147,7 @@ impl ConnectionManager {
     }
 
     /// Opens the TCP connection if the route is known.
-    fn resolve<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    fn resolve<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Lifecycle::Setup(Setup::Resolving { target }) = &qp.lifecycle else { return };
         let (remote, source) = (target.remote, target.cm_params.source);
@@ -161,51 +161,28 @@ impl ConnectionManager {
             Route::Unreachable => return self.fail_resolving(dp, now, slot, ConnectFailure::Unreachable),
         };
         let local = SocketAddr::new(path_to_peer.local_addr(), source.map_or(0, |source| source.port()));
-        let flow = match self.own_flow(dp, now, local, remote) {
-            Ok(flow) => flow,
-            Err(reason) => return self.fail_resolving(dp, now, slot, reason),
-        };
-        match dp.tcp.connect(now, flow, path_to_peer, &mut dp.wires) {
+        let (steering, core) = (dp.steering, self.core);
+        // The context selected the core of a requested port.
+        let is_own = |flow: &Flow, hash| steering.is_none_or(|steering| steering.core_of(flow, hash) == core);
+        match dp.llp.connect(now, Flow { local, remote }, path_to_peer, is_own, &mut dp.wires) {
             Ok(conn) => self.enter_opening(dp, slot, conn),
-            Err(ConnectError::InUse) => {
+            Err(ConnectError::InUse | ConnectError::OtherCore) => {
                 self.fail_resolving(dp, now, slot, ConnectFailure::SourceNotAvailable)
             }
             Err(_) => self.fail_resolving(dp, now, slot, ConnectFailure::NoResources),
         }
     }
 
-    /// Returns a flow of this core: with the port of `local`, or with a free one if that is 0. The context selected the
-    /// core of a requested port.
-    fn own_flow<P: Port>(
-        &self,
-        dp: &mut DataPath<P>,
-        now: Nanos,
-        local: SocketAddr,
-        remote: SocketAddr,
-    ) -> Result<Flow, ConnectFailure> {
-        let (steering, core) = (dp.steering, self.core);
-        let is_own_flow =
-            |flow: &Flow, hash| steering.is_none_or(|steering| steering.core_of(flow, hash) == core);
-        if local.port() != 0 {
-            let flow = Flow { local, remote };
-            let hash = dp.nets.at(0).hasher().hash(&flow);
-            return if is_own_flow(&flow, hash) { Ok(flow) } else { Err(ConnectFailure::SourceNotAvailable) };
-        }
-        let port = dp.tcp.ephemeral_port_where(now, local.ip(), remote, is_own_flow);
-        let port = port.ok_or(ConnectFailure::NoResources)?;
-        Ok(Flow { local: SocketAddr::new(local.ip(), port), remote })
-    }
-
     /// Attaches a connection to a queue pair.
-    pub(super) fn attach_conn<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, conn: ConnId) {
+    pub(super) fn attach_conn<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32, conn: ConnId) {
         dp.set_owner(conn, ConnOwner::Qp(slot));
         if let Some(qp) = dp.qps.at(slot) {
             qp.conn = Some(conn);
-            dp.tcp.set_timeouts(conn, qp.timeouts(self.timeouts));
+            dp.llp.set_timeouts(conn, qp.timeouts(self.timeouts));
         }
     }
 
-    fn enter_opening<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, conn: ConnId) {
+    fn enter_opening<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32, conn: ConnId) {
         self.resolving.retain(|waiting| *waiting != slot);
         self.attach_conn(dp, slot, conn);
         if let Some(qp) = dp.qps.at(slot) {
@@ -213,9 +190,9 @@ impl ConnectionManager {
         }
     }
 
-    fn fail_resolving<P: Port>(
+    fn fail_resolving<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         reason: ConnectFailure,

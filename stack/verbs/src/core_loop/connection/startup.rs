@@ -10,6 +10,7 @@ use super::setup::Setup;
 use crate::config::MpaConfig;
 use crate::core_loop::data_path::DataPath;
 use crate::core_loop::lifecycle::{Lifecycle, Running};
+use crate::core_loop::lower::Lower;
 use ironwarp_iwarp::mpa::MpaFault;
 use ironwarp_iwarp::mpa::startup::initiator::Progress;
 use ironwarp_iwarp::mpa::startup::{
@@ -17,9 +18,8 @@ use ironwarp_iwarp::mpa::startup::{
     StartupFault,
 };
 use ironwarp_iwarp::{Role, StreamStart};
-use ironwarp_port::Port;
+use ironwarp_llp::{ConnId, Transport};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::ConnId;
 use ironwarp_types::Nanos;
 
 use crate::core_loop::channel::Notification;
@@ -64,7 +64,7 @@ impl ConnectionManager {
     /// TCP is connected: sends the Request Frame.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_tcp_established<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
+    pub(crate) fn on_tcp_established<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let reads = qp.reads();
         let Lifecycle::Setup(Setup::Opening { target }) = &mut qp.lifecycle else { return };
@@ -79,9 +79,9 @@ impl ConnectionManager {
     }
 
     /// Bytes arrived during start-up.
-    pub(crate) fn on_startup_bytes<P: Port>(
+    pub(crate) fn on_startup_bytes<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         conn: ConnId,
@@ -97,7 +97,8 @@ impl ConnectionManager {
         // Bytes that arrive before our request is sent are no reply. They stay until the next event.
         let Some(frame_bytes) = params.sent_frame_bytes() else { return };
         let holdoff = params.mpa_params.holdoff.unwrap_or(self.mpa.first_fpdu_holdoff());
-        match initiator.on_bytes(&mut dp.tcp.rx(conn)) {
+        let progress = initiator.on_bytes(&mut dp.llp.rx(conn));
+        match progress {
             Progress::NeedMore => {}
             Progress::Accepted { private_data, agreed, fault } => {
                 let started = CompletedStartup::new(Role::Initiator, &agreed, frame_bytes);
@@ -121,7 +122,7 @@ impl ConnectionManager {
     /// RFC 5044 s8, code 4: closes at once. A peer that replies to an enhanced request without enhanced data does not
     /// support revision 2.
     #[cold]
-    fn on_bad_reply<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, fault: StartupFault) {
+    fn on_bad_reply<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, fault: StartupFault) {
         dp.stats.count(fault.counter());
         let reason = ConnectFailure::Protocol;
         if fault == StartupFault::NotEnhanced {
@@ -133,9 +134,9 @@ impl ConnectionManager {
 
     /// The connection ended before start-up.
     #[cold]
-    pub(crate) fn on_setup_disconnected<P: Port>(
+    pub(crate) fn on_setup_disconnected<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         reason: ConnectFailure,
@@ -154,7 +155,7 @@ impl ConnectionManager {
 
     /// RFC 6581 s10: to a peer without enhanced set-up our request was improperly formatted, and it closed TCP. A new
     /// connection asks in revision 1.
-    fn retry_with_revision_1<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    fn retry_with_revision_1<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         dp.abort_conn(now, slot);
         let Some(qp) = dp.qps.at(slot) else { return };
         dp.stats.count(Counter::IwarpRevisionFallbacks);
@@ -163,9 +164,9 @@ impl ConnectionManager {
     }
 
     /// Enters full operation. After a fault a Terminate is the first and last FPDU.
-    fn enter_full_operation<P: Port>(
+    fn enter_full_operation<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         started: CompletedStartup,
@@ -176,7 +177,7 @@ impl ConnectionManager {
         let Some(qp) = dp.qps.at(slot) else { return };
         qp.stream.start(start);
         if let Some(conn) = qp.conn.filter(|_| qp.stream.places_out_of_order()) {
-            dp.tcp.report_out_of_order(conn);
+            dp.llp.report_out_of_order(conn);
         }
         qp.shared.set_negotiated(
             negotiated,
@@ -225,10 +226,10 @@ impl ConnectionManager {
     }
 
     /// Reports to the context that the connection is up.
-    fn report_established<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, private_data: PrivateData) {
+    fn report_established<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32, private_data: PrivateData) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Some(negotiated) = qp.shared.negotiated() else { return };
-        let Some(flow) = qp.conn.and_then(|conn| dp.tcp.flow(conn)) else { return };
+        let Some(flow) = qp.conn.and_then(|conn| dp.llp.flow(conn)) else { return };
         let (local, remote) = (flow.local, flow.remote);
         let event = Event::Established { qp: qp.handle, local, remote, private_data, negotiated };
         let context = qp.context;
@@ -238,7 +239,7 @@ impl ConnectionManager {
 
     /// RFC 6581 s5: the initiator's first FPDU arrived, so the connection is up.
     #[cold]
-    pub(crate) fn on_rtr<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
+    pub(crate) fn on_rtr<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         if !qp.lifecycle.on_rtr_after_disconnect() {
             qp.enter(Lifecycle::Running(Running::default()));
@@ -249,7 +250,7 @@ impl ConnectionManager {
 
     /// RFC 6581 s9.1, s9.2: the responder accepted terms that this side cannot meet. A Terminate says why.
     #[cold]
-    fn terminate_at_start<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, fault: MpaFault) {
+    fn terminate_at_start<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, fault: MpaFault) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let (stream, mut io) = qp.stream_io(&mut dp.queues, &dp.mem, &dp.stats);
         stream.terminate(fault.into(), &mut io);
@@ -284,9 +285,9 @@ impl ConnectionManager {
     }
 
     /// The peer rejected. RFC 5044 s7.1.2 leaves the TCP connection open; this side closes it.
-    fn on_rejected<P: Port>(
+    fn on_rejected<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         private_data: PrivateData,
@@ -307,7 +308,7 @@ impl ConnectionManager {
     }
 
     /// After a scheduling round: start-up ends when TCP has pulled the whole reply.
-    pub(crate) fn complete_accept<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn complete_accept<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Lifecycle::Setup(Setup::Replying { params, agreed }) = &qp.lifecycle else { return };
         let Some(frame_bytes) = params.sent_frame_bytes() else { return };

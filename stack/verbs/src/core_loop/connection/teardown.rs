@@ -7,11 +7,11 @@
 use super::ConnectionManager;
 use crate::core_loop::data_path::{ConnOwner, DataPath};
 use crate::core_loop::lifecycle::{Draining, HalfClosed, Lifecycle, ProgressMark};
+use crate::core_loop::lower::Lower;
 use ironwarp_iwarp::StreamError;
 use ironwarp_iwarp::rdmap::RdmapFault;
 use ironwarp_iwarp::stream::StreamState;
-use ironwarp_port::Port;
-use ironwarp_tcp::{ConnId, TcpEvents, TcpTimeouts};
+use ironwarp_llp::{ConnId, Events, Timeouts, Transport};
 use ironwarp_types::Nanos;
 
 use crate::core_loop::channel::Notification;
@@ -19,12 +19,12 @@ use crate::event::{ConnectFailure, DisconnectReason, Event};
 
 impl ConnectionManager {
     /// The application disconnects: posted work requests are carried out first.
-    pub(crate) fn disconnect<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn disconnect<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match qp.lifecycle {
             Lifecycle::Running(_) | Lifecycle::AwaitingRtr => {
                 let deadline = now + qp.timeouts(self.timeouts).user_timeout;
-                let acked_bytes = qp.conn.map_or(0, |conn| dp.tcp.acked_bytes(conn));
+                let acked_bytes = qp.conn.map_or(0, |conn| dp.llp.progress(conn).acked_bytes);
                 let progress = ProgressMark { acked_bytes, read: qp.stream.read_progress() };
                 qp.enter(qp.lifecycle.draining(deadline, progress));
                 // A hold-off keeps the timer until it ends.
@@ -38,7 +38,7 @@ impl ConnectionManager {
     }
 
     /// The application aborts: the peer sees a reset, and every work request is flushed.
-    pub(crate) fn abort<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn abort<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match qp.lifecycle {
             Lifecycle::Setup(_) => self.fail_connect(dp, now, slot, ConnectFailure::Closed),
@@ -52,7 +52,7 @@ impl ConnectionManager {
     }
 
     /// The core will not run again: resets every connection, flushes every work request, and reports both.
-    pub(crate) fn end_all<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos) {
+    pub(crate) fn end_all<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos) {
         for slot in dp.qps.slots() {
             let Some(qp) = dp.qps.at(slot) else { continue };
             match qp.lifecycle {
@@ -69,7 +69,7 @@ impl ConnectionManager {
     }
 
     /// The worker of a queue pair that never had a connection ends: its receives are flushed.
-    fn end_idle<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
+    fn end_idle<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let (context, handle) = (qp.context, qp.handle);
         qp.enter(Lifecycle::Ended);
@@ -78,7 +78,7 @@ impl ConnectionManager {
     }
 
     /// The application moved a queue pair without a connection to the error state.
-    fn abort_idle<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
+    fn abort_idle<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let (context, handle, uses_srq) = (qp.context, qp.handle, qp.uses_srq());
         qp.enter(Lifecycle::Ended);
@@ -90,12 +90,12 @@ impl ConnectionManager {
 
     /// Sends FIN once a draining queue pair has nothing left to send, or only what a peer that has closed cannot
     /// answer.
-    pub(crate) fn close_if_drained<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn close_if_drained<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Lifecycle::Draining(Draining { peer_closed, .. }) = qp.lifecycle else { return };
         let Some(conn) = qp.conn else { return };
         let (stream, mut io) = qp.stream_io(&mut dp.queues, &dp.mem, &dp.stats);
-        let drained = stream.is_drained(&mut io) && dp.tcp.all_acked(conn);
+        let drained = stream.is_drained(&mut io) && dp.llp.progress(conn).all_acked;
         let peer_cannot_reply = stream.read_progress().is_some() || !stream.may_send();
         match (drained, peer_closed) {
             (true, false) => self.half_close(dp, now, slot, conn),
@@ -107,7 +107,7 @@ impl ConnectionManager {
 
     /// Sends FIN. FPDUs that the peer sends before its own FIN are acknowledged, so they are placed and delivered (RFC
     /// 5041 s6.2.1): the peer may rely on an acknowledgement.
-    fn half_close<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, conn: ConnId) {
+    fn half_close<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
         if let Some(qp) = dp.qps.at(slot) {
             let deadline = now + qp.timeouts(self.timeouts).user_timeout;
             qp.enter(qp.lifecycle.half_closed(deadline));
@@ -116,7 +116,7 @@ impl ConnectionManager {
     }
 
     /// Sends FIN and waits for the peer's until a timeout. Received data is discarded.
-    fn close<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, conn: ConnId) {
+    fn close<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
         dp.abort_stream(slot);
         if let Some(qp) = dp.qps.at(slot) {
             qp.enter(qp.lifecycle.closing());
@@ -124,31 +124,31 @@ impl ConnectionManager {
         self.send_fin(dp, now, slot, conn);
     }
 
-    fn send_fin<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, conn: ConnId) {
+    fn send_fin<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
         self.arm_qp(slot, now + self.mpa.terminate_timeout());
-        let events = dp.tcp.close(now, conn, &mut dp.wires);
-        if events.intersects(TcpEvents::ENDED) {
+        let events = dp.llp.close(now, conn, &mut dp.wires);
+        if events.intersects(Events::ENDED) {
             self.on_qp_closing(dp, now, slot, conn, events);
         }
     }
 
     /// Sends FIN on a connection without an owner. It is released when it ends or at TCP's timeout.
-    pub(crate) fn close_unowned<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, conn: ConnId) {
+    pub(crate) fn close_unowned<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, conn: ConnId) {
         dp.set_owner(conn, ConnOwner::Unowned);
         let timeout = self.mpa.terminate_timeout();
-        let timeouts = TcpTimeouts { user_timeout: timeout, zero_window_timeout: timeout, keep_alive: None };
-        dp.tcp.set_timeouts(conn, timeouts);
-        let events = dp.tcp.close(now, conn, &mut dp.wires);
-        if events.intersects(TcpEvents::ENDED) {
-            dp.tcp.release(conn);
+        let timeouts = Timeouts { user_timeout: timeout, zero_window_timeout: timeout, keep_alive: None };
+        dp.llp.set_timeouts(conn, timeouts);
+        let events = dp.llp.close(now, conn, &mut dp.wires);
+        if events.intersects(Events::ENDED) {
+            dp.llp.release(conn);
         }
     }
 
     /// The stream ended: it found an error, or the peer's Terminate arrived.
     #[cold]
-    pub(crate) fn on_stream_end<P: Port>(
+    pub(crate) fn on_stream_end<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         end: StreamError,
@@ -165,7 +165,7 @@ impl ConnectionManager {
             };
             qp.enter(qp.lifecycle.terminating(cause));
             if matches!(end, StreamError::Failed(terminate) if terminate.is_protection_error()) {
-                let flow = qp.conn.and_then(|conn| dp.tcp.flow(conn));
+                let flow = qp.conn.and_then(|conn| dp.llp.flow(conn));
                 flow.into_iter().for_each(|flow| self.protection_backoff.record(now, flow.remote.ip()));
             }
             self.arm_qp(slot, now + self.mpa.terminate_timeout());
@@ -179,9 +179,9 @@ impl ConnectionManager {
     }
 
     /// Reports the error to the context, and whether a Terminate carries it.
-    fn report_stream_end<P: Port>(
+    fn report_stream_end<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         slot: u32,
         end: StreamError,
         cause: DisconnectReason,
@@ -204,30 +204,30 @@ impl ConnectionManager {
     }
 
     /// RFC 7306 s1.1: the peer does not support atomic operations.
-    fn report_no_peer_atomics<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
+    fn report_no_peer_atomics<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) {
         let Some(qp) = dp.qps.at(slot).filter(|qp| qp.stream.peer_lacks_atomics()) else { return };
         let (context, handle) = (qp.context, qp.handle);
-        if let Some(flow) = qp.conn.and_then(|conn| dp.tcp.flow(conn)) {
+        if let Some(flow) = qp.conn.and_then(|conn| dp.llp.flow(conn)) {
             self.send_event(context, Event::PeerLacksAtomics { qp: handle, peer: flow.remote.ip() });
         }
     }
 
     /// The peer replied to its first atomic operation: a cached entry that it supports none is wrong.
     #[cold]
-    pub(crate) fn on_peer_with_atomics<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
+    pub(crate) fn on_peer_with_atomics<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) {
         if !self.shared.may_lack_atomics() {
             return;
         }
         let Some(qp) = dp.qps.at(slot) else { return };
         let context = qp.context;
-        if let Some(flow) = qp.conn.and_then(|conn| dp.tcp.flow(conn)) {
+        if let Some(flow) = qp.conn.and_then(|conn| dp.llp.flow(conn)) {
             self.send_notification(context, Notification::PeerHasAtomics(flow.remote.ip()));
         }
     }
 
     /// After a scheduling round: closes a stream whose Terminate is sent, or that is drained.
     #[cold]
-    pub(crate) fn advance_after_round<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn advance_after_round<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match (&qp.lifecycle, qp.stream.state(), qp.conn) {
             (Lifecycle::Terminating { .. }, StreamState::Ended, Some(conn)) => {
@@ -250,9 +250,9 @@ impl ConnectionManager {
 
     /// No delivery is held any more: handles the end that waited for it.
     #[cold]
-    pub(crate) fn resume_deferred_close<P: Port>(
+    pub(crate) fn resume_deferred_close<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         conn: ConnId,
@@ -266,9 +266,9 @@ impl ConnectionManager {
 
     /// The peer's FIN: this side closes too. RFC 5041 s6.2.1: work requests that were posted before a disconnect are
     /// sent first, since a peer that has closed its half still receives.
-    pub(crate) fn on_peer_closed<P: Port>(
+    pub(crate) fn on_peer_closed<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         conn: ConnId,
@@ -288,16 +288,16 @@ impl ConnectionManager {
     }
 
     /// The TCP connection has ended.
-    pub(crate) fn on_tcp_closed<P: Port>(
+    pub(crate) fn on_tcp_closed<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         conn: ConnId,
-        events: TcpEvents,
+        events: Events,
     ) {
         dp.set_owner(conn, ConnOwner::Unowned);
-        dp.tcp.release(conn);
+        dp.llp.release(conn);
         let Some(qp) = dp.qps.at(slot) else { return };
         qp.conn = None;
         if qp.lifecycle.is_connecting() {
@@ -308,7 +308,7 @@ impl ConnectionManager {
 
     /// The end of a connection after set-up: flushes every work request, then reports the error that was found, else
     /// `reason`.
-    fn enter_ended<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, reason: DisconnectReason) {
+    fn enter_ended<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32, reason: DisconnectReason) {
         let Some(qp) = dp.qps.at(slot) else { return };
         if matches!(qp.lifecycle, Lifecycle::Ended) {
             return;
@@ -330,9 +330,9 @@ impl ConnectionManager {
     }
 
     /// Set-up failed: the connection was never up.
-    pub(crate) fn fail_connect<P: Port>(
+    pub(crate) fn fail_connect<L: Lower>(
         &mut self,
-        dp: &mut DataPath<P>,
+        dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
         reason: ConnectFailure,
@@ -350,7 +350,7 @@ impl ConnectionManager {
     }
 
     /// The deadline of a queue pair expired.
-    pub(crate) fn on_qp_timer<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn on_qp_timer<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match &mut qp.lifecycle {
             Lifecycle::Setup(_) | Lifecycle::AwaitingRtr => {
@@ -378,9 +378,9 @@ impl ConnectionManager {
     }
 
     /// A disconnect has the user timeout for each step of progress, however long it takes in total.
-    fn on_drain_timer<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    fn on_drain_timer<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
-        let acked_bytes = qp.conn.map_or(0, |conn| dp.tcp.acked_bytes(conn));
+        let acked_bytes = qp.conn.map_or(0, |conn| dp.llp.progress(conn).acked_bytes);
         let seen = ProgressMark { acked_bytes, read: qp.stream.read_progress() };
         let next = now + qp.timeouts(self.timeouts).user_timeout;
         let Lifecycle::Draining(Draining { progress, deadline, .. }) = &mut qp.lifecycle else { return };
@@ -392,7 +392,7 @@ impl ConnectionManager {
     }
 
     /// A hold-off is over, or a Read or the initiator's first FPDU had its time.
-    fn on_running_timer<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    fn on_running_timer<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         if self.responder_sends_timed_out(dp, now, slot) || self.reads_timed_out(dp, now, slot) {
             self.end_on_timeout(dp, now, slot);
         } else {
@@ -401,7 +401,7 @@ impl ConnectionManager {
     }
 
     /// RFC 5040 s7.1: a peer's request can neither be executed nor be refused as the peer's error.
-    pub(crate) fn terminate_for_lost_core<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn terminate_for_lost_core<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let was_open = qp.stream.state() == StreamState::Open;
         let (stream, mut io) = qp.stream_io(&mut dp.queues, &dp.mem, &dp.stats);
@@ -414,13 +414,13 @@ impl ConnectionManager {
     }
 
     /// Resets a connection that did not end in time.
-    fn end_on_timeout<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    fn end_on_timeout<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         dp.abort_conn(now, slot);
         self.enter_ended(dp, slot, DisconnectReason::TimedOut);
     }
 
     /// The application destroyed the queue pair: returns the core's half with all work requests flushed.
-    pub(crate) fn destroy_qp<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+    pub(crate) fn destroy_qp<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         dp.abort_conn(now, slot);
         dp.abort_stream(slot);
         self.resolving.retain(|waiting| *waiting != slot);
@@ -432,12 +432,12 @@ impl ConnectionManager {
 }
 
 impl DisconnectReason {
-    fn from_events(events: TcpEvents) -> Self {
+    fn from_events(events: Events) -> Self {
         match () {
-            () if events.contains(TcpEvents::RESET) => DisconnectReason::Reset,
+            () if events.contains(Events::RESET) => DisconnectReason::Reset,
             // RFC 9293 MUST-47, RFC 1122 s4.2.3.9: a soft error is reported when the connection has failed.
-            () if events.contains(TcpEvents::UNREACHABLE) => DisconnectReason::Unreachable,
-            () if events.contains(TcpEvents::TIMED_OUT) => DisconnectReason::TimedOut,
+            () if events.contains(Events::UNREACHABLE) => DisconnectReason::Unreachable,
+            () if events.contains(Events::TIMED_OUT) => DisconnectReason::TimedOut,
             () => DisconnectReason::Closed,
         }
     }
@@ -462,11 +462,11 @@ impl From<DisconnectReason> for ConnectFailure {
 }
 
 impl ConnectFailure {
-    fn from_events(events: TcpEvents) -> Self {
+    fn from_events(events: Events) -> Self {
         match () {
-            () if events.contains(TcpEvents::REFUSED) => ConnectFailure::Refused,
-            () if events.contains(TcpEvents::UNREACHABLE) => ConnectFailure::Unreachable,
-            () if events.contains(TcpEvents::TIMED_OUT) => ConnectFailure::TimedOut,
+            () if events.contains(Events::REFUSED) => ConnectFailure::Refused,
+            () if events.contains(Events::UNREACHABLE) => ConnectFailure::Unreachable,
+            () if events.contains(Events::TIMED_OUT) => ConnectFailure::TimedOut,
             () => ConnectFailure::Closed,
         }
     }

@@ -1,13 +1,13 @@
 //! The exchange of frames and messages with other cores, from the core loop's side.
 
 use ironwarp_net::Received;
-use ironwarp_port::Port;
 use ironwarp_stats::Counter;
 use ironwarp_types::{Clock, Nanos};
 
 use super::{InterCoreMessage, OtherCores, Steered};
 use crate::core_loop::CoreLoop;
 use crate::core_loop::data_path::DataPath;
+use crate::core_loop::lower::{FrameOf, Lower};
 
 /// Frames taken from one other core in one iteration, as many as four bursts, so that a flood there does not starve
 /// the frames that arrive here.
@@ -16,7 +16,7 @@ const STEERED_BUDGET: usize = 128;
 /// Messages taken from one other core in one iteration.
 const MESSAGE_BUDGET: usize = 64;
 
-impl<P: Port, C: Clock> CoreLoop<P, C> {
+impl<L: Lower, C: Clock> CoreLoop<L, C> {
     /// Publishes what was received for other cores and handles what they received for this one. A steered frame is not
     /// steered again.
     #[inline(never)]
@@ -39,7 +39,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.dp.other_cores = Some(other_cores);
     }
 
-    fn receive_steered(&mut self, now: Nanos, other_cores: &mut OtherCores<P::Frame>, other: usize) {
+    fn receive_steered(&mut self, now: Nanos, other_cores: &mut OtherCores<FrameOf<L>>, other: usize) {
         let Some(channel) = other_cores.channels.get_mut(other).and_then(Option::as_mut) else { return };
         let mut taken = 0;
         while taken < STEERED_BUDGET
@@ -53,7 +53,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.dp.stats.add(Counter::CoresSteeredIn, taken as u64);
     }
 
-    fn on_steered(&mut self, now: Nanos, steered: Steered<P::Frame>) {
+    fn on_steered(&mut self, now: Nanos, steered: Steered<FrameOf<L>>) {
         match steered {
             Steered::Segment(port, segment) => {
                 // A segment from this host to itself: its replies are looped back too.
@@ -71,7 +71,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    fn receive_messages(&mut self, now: Nanos, other_cores: &mut OtherCores<P::Frame>, other: usize) {
+    fn receive_messages(&mut self, now: Nanos, other_cores: &mut OtherCores<FrameOf<L>>, other: usize) {
         let Some(channel) = other_cores.channels.get_mut(other).and_then(Option::as_mut) else { return };
         let mut read = 0;
         while read < MESSAGE_BUDGET
@@ -97,7 +97,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 }
 
-impl<P: Port> DataPath<P> {
+impl<L: Lower> DataPath<L> {
     /// Takes the set of cores that something was published for, one bit each.
     #[inline]
     pub(crate) fn take_cores_to_wake(&mut self) -> u64 {

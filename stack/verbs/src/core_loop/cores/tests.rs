@@ -87,10 +87,10 @@ fn what_a_core_writes_shares_no_line_with_what_another_writes() {
     assert_eq!(align_of::<crate::objects::QpShared>() % LINE, 0);
     assert_eq!(align_of::<ironwarp_rings::notify::NotifyState>() % LINE, 0);
     assert_eq!(align_of::<CachePadded<crate::shared::CoreShared>>() % LINE, 0);
-    type Loop = crate::core_loop::CoreLoop<ironwarp_port::memory::MemoryPort, Still>;
+    type Loop = crate::core_loop::CoreLoop<MpaOverTcp<ironwarp_port::memory::MemoryPort>, Still>;
     assert_eq!((align_of::<Loop>() % LINE, size_of::<Loop>() % LINE), (0, 0));
     use crate::core_loop::data_path::remote_atomics::RemoteAtomics;
-    use crate::core_loop::{CqCore, QpCore, SrqCore};
+    use crate::core_loop::{CqCore, MpaOverTcp, QpCore, SrqCore};
     let boxed =
         [align_of::<QpCore>(), align_of::<CqCore>(), align_of::<SrqCore>(), align_of::<RemoteAtomics>()];
     assert!(boxed.iter().all(|align| align % LINE == 0), "{boxed:?}");

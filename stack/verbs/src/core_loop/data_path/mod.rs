@@ -17,22 +17,23 @@ mod tx;
 
 use std::collections::VecDeque;
 
+use ironwarp_llp::{Abort, ConnId, Events, Transport};
 use ironwarp_mem::CoreMem;
 use ironwarp_net::{Net, Steering};
-use ironwarp_port::{Burst, PerPort, Port, Wires};
+use ironwarp_port::{Burst, PerPort, Wires};
 use ironwarp_stats::CoreStats;
-use ironwarp_tcp::{ConnId, Tcp, TcpEvents};
 use ironwarp_types::Nanos;
 
 pub(super) use rx::{Delivered, RxException, RxOutcome};
 pub(super) use tx::{ROUND_UNITS_MAX, TxOutcome};
 
 use super::cores::{InterCoreMessage, OtherCores};
+use super::lower::{FrameOf, Lower};
 use crate::config::AtomicExecution;
 use qp::QpTable;
 use queues::QueueTable;
 
-/// The owner of a TCP connection.
+/// The owner of a connection of the transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ConnOwner {
     Unowned,
@@ -49,28 +50,28 @@ pub(super) enum TxSource {
     Passive(u32),
 }
 
-/// The data path of one core over port `P`.
-pub(super) struct DataPath<P: Port> {
+/// The data path of one core over the lower layer `L`.
+pub(super) struct DataPath<L: Lower> {
     pub(super) core: u16,
     /// The rings to the other cores; `None` on a stack of one core, and while they are read.
-    pub(super) other_cores: Option<Box<OtherCores<P::Frame>>>,
+    pub(super) other_cores: Option<Box<OtherCores<FrameOf<L>>>>,
     /// The map from flows to cores; `None` on a stack of one core.
     pub(super) steering: Option<Steering>,
     /// The network of each port: addresses, neighbours, routes.
     pub(super) nets: PerPort<Net>,
-    pub(super) tcp: Tcp<P>,
+    pub(super) llp: L::Transport,
     pub(super) mem: CoreMem,
     pub(super) atomic_execution: AtomicExecution,
     /// Received frames that wait for the receive stage; `None` while several of them are handled. Boxed, so that taking
     /// it moves one pointer.
-    pub(super) rx_burst: Option<Box<Burst<P::Frame>>>,
+    pub(super) rx_burst: Option<Box<Burst<FrameOf<L>>>>,
     /// Where an FPDU of several segments is assembled before its CRC is checked.
     pub(super) scratch: Box<[u8]>,
     pub(super) qps: QpTable,
     pub(super) queues: QueueTable,
     pub(super) conn_owners: Box<[ConnOwner]>,
     /// Events of TCP's timers, until they are handled: at most one entry a connection.
-    pub(super) timer_events: Vec<(ConnId, TcpEvents)>,
+    pub(super) timer_events: Vec<(ConnId, Events)>,
     /// Senders with something to send, in scheduling order, each at most once.
     pub(super) tx_ready: VecDeque<TxSource>,
     pub(super) quantum: quantum::Quantum,
@@ -90,10 +91,10 @@ pub(super) struct DataPath<P: Port> {
     /// How much of it the doorbell stage did.
     pub(super) doorbell_stage_work: usize,
     /// Dropped last: the frames that the other fields hold must be back in the ports' pools.
-    pub(super) wires: Wires<P>,
+    pub(super) wires: Wires<L::Port>,
 }
 
-impl<P: Port> DataPath<P> {
+impl<L: Lower> DataPath<L> {
     /// Counts work of this iteration, which a budget limits.
     #[inline(always)]
     pub(crate) fn count_work(&mut self, pieces: usize) {
@@ -119,8 +120,7 @@ impl<P: Port> DataPath<P> {
     pub(super) fn abort_conn(&mut self, now: Nanos, slot: u32) {
         let Some(conn) = self.qps.at(slot).and_then(|qp| qp.conn.take()) else { return };
         self.set_owner(conn, ConnOwner::Unowned);
-        self.tcp.abort(now, conn, &mut self.wires);
-        self.tcp.release(conn);
+        self.llp.abort(now, conn, Abort::Used, &mut self.wires);
     }
 
     /// Ends the stream, unless it has ended, and completes every work request as flushed.
@@ -141,12 +141,12 @@ impl<P: Port> DataPath<P> {
 
     /// RFC 5040 s5.5: bytes that arrived in order before an orderly end are delivered first. If a delivery still
     /// waits for quiescence, stores the events in `deferred_close` and returns true. A reset does not wait.
-    pub(super) fn defer_close(&mut self, slot: u32, conn: ConnId, events: TcpEvents) -> bool {
-        let orderly = !events.intersects(TcpEvents::ENDED.difference(TcpEvents::CLOSED));
+    pub(super) fn defer_close(&mut self, slot: u32, conn: ConnId, events: Events) -> bool {
+        let orderly = !events.intersects(Events::ENDED.difference(Events::CLOSED));
         let Some(qp) = self.qps.at(slot).filter(|qp| qp.conn == Some(conn)) else { return false };
         let waits = orderly && qp.stream.has_pending_delivery();
         if waits {
-            qp.deferred_close |= events & TcpEvents::PEER_CLOSED.union(TcpEvents::CLOSED);
+            qp.deferred_close |= events & Events::PEER_CLOSED.union(Events::CLOSED);
         }
         waits
     }

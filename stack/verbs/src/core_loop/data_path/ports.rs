@@ -6,13 +6,14 @@
 
 use core::net::IpAddr;
 
+use ironwarp_llp::Transport;
 use ironwarp_net::Route;
-use ironwarp_port::Port;
 use ironwarp_types::Nanos;
 
 use super::DataPath;
+use crate::core_loop::lower::Lower;
 
-impl<P: Port> DataPath<P> {
+impl<L: Lower> DataPath<L> {
     /// The route to a peer: from `source` through the port that has this address, else through the port with the longest
     /// matching prefix.
     pub(crate) fn route(&mut self, now: Nanos, source: Option<IpAddr>, remote: IpAddr) -> Route {
@@ -59,6 +60,6 @@ impl<P: Port> DataPath<P> {
     pub(crate) fn run_tcp_timers(&mut self, now: Nanos) {
         self.count_connections();
         let timer_events = &mut self.timer_events;
-        self.tcp.on_timers(now, &mut self.wires, &mut |conn, events| timer_events.push((conn, events)));
+        self.llp.on_timers(now, &mut self.wires, &mut |conn, events| timer_events.push((conn, events)));
     }
 }

@@ -5,8 +5,11 @@
 //! on their way at the same time. Below [`CONNECTIONS_MIN`] nothing is prefetched.
 
 use arrayvec::ArrayVec;
-use ironwarp_port::{Burst, Port};
+use ironwarp_llp::Transport;
+use ironwarp_port::Burst;
 use ironwarp_types::limits::BURST_FRAMES;
+
+use crate::core_loop::lower::{FrameOf, Lower};
 
 use super::{ConnOwner, DataPath, TxSource};
 
@@ -22,15 +25,15 @@ const QP_AHEAD: usize = 2 * AHEAD;
 /// The flow hashes of the frames of a burst that are not prefetched yet, the last frame first.
 pub(crate) type BurstHashes = ArrayVec<u32, BURST_FRAMES>;
 
-impl<P: Port> DataPath<P> {
+impl<L: Lower> DataPath<L> {
     /// Computes the flow hashes of a burst and prefetches their slots in the flow table, then the
     /// state of the first frames.
-    pub(crate) fn hash_burst(&mut self, port: u8, burst: &Burst<P::Frame>) {
+    pub(crate) fn hash_burst(&mut self, port: u8, burst: &Burst<FrameOf<L>>) {
         let net = self.nets.at(port);
         // Any other frame has the hash 0, which only costs a useless prefetch.
         let hash_of = |frame| net.fast_frame(frame).map_or(0, |fast| net.hash_of(fast.key()));
         self.burst_hashes = burst.iter().rev().map(hash_of).collect();
-        self.burst_hashes.iter().for_each(|hash| self.tcp.prefetch_flow(*hash));
+        self.burst_hashes.iter().for_each(|hash| self.llp.prefetch_flow(*hash));
         (0..AHEAD).for_each(|_| self.prefetch_next_frame());
     }
 
@@ -38,7 +41,7 @@ impl<P: Port> DataPath<P> {
     #[inline(never)]
     pub(crate) fn prefetch_next_frame(&mut self) {
         let Some(hash) = self.burst_hashes.pop() else { return };
-        let Some(conn) = self.tcp.prefetch_by_hash(hash) else { return };
+        let Some(conn) = self.llp.prefetch_by_hash(hash) else { return };
         if let Some(ConnOwner::Qp(slot)) = self.conn_owners.get(conn as usize) {
             self.qps.prefetch(*slot);
         }
@@ -68,7 +71,7 @@ impl<P: Port> DataPath<P> {
     /// Prefetches the connection and the send ring that a queue pair names.
     fn prefetch_connection_of(&self, slot: u32) {
         if let Some(conn) = self.qps.prefetch_ring(slot) {
-            self.tcp.prefetch(conn);
+            self.llp.prefetch(conn);
         }
     }
 
@@ -80,6 +83,6 @@ impl<P: Port> DataPath<P> {
 
     /// Counts the connections. Called in the timer stage, which is often enough.
     pub(crate) fn count_connections(&mut self) {
-        self.many_connections = self.tcp.connections() >= CONNECTIONS_MIN;
+        self.many_connections = self.llp.connections() >= CONNECTIONS_MIN;
     }
 }

@@ -6,10 +6,10 @@ use ironwarp_arch::{prefetch_read, prefetch_read_all};
 use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
+use ironwarp_llp::{ConnId, Events, Timeouts};
 use ironwarp_mem::CoreMem;
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::CoreStats;
-use ironwarp_tcp::{ConnId, TcpEvents, TcpTimeouts};
 use ironwarp_types::PdId;
 
 use super::queues::{QpQueueSlots, QpQueues, QueueTable};
@@ -85,7 +85,7 @@ pub(crate) struct QpCore {
     timeouts: Option<Box<QpTimeouts>>,
     /// FIN events that arrived while a delivery was pending. They are handled after it, in whatever state the
     /// connection is then.
-    pub(crate) deferred_close: TcpEvents,
+    pub(crate) deferred_close: Events,
 }
 
 impl QpCore {
@@ -110,7 +110,7 @@ impl QpCore {
             awaits_quiescence: false,
             deficit: 0,
             timeouts,
-            deferred_close: TcpEvents::empty(),
+            deferred_close: Events::empty(),
         }
     }
 
@@ -130,7 +130,7 @@ impl QpCore {
     }
 
     /// Returns the timeouts in effect with the configured `default`.
-    pub(crate) fn timeouts(&self, default: TcpTimeouts) -> TcpTimeouts {
+    pub(crate) fn timeouts(&self, default: Timeouts) -> Timeouts {
         self.timeouts.as_deref().map_or(default, |timeouts| timeouts.resolve(default))
     }
 

@@ -27,7 +27,6 @@ use arrayvec::ArrayVec;
 use crossbeam_utils::CachePadded;
 use ironwarp_iwarp::NoCredit;
 use ironwarp_mem::{AccessError, AtomicCall, AtomicOp, AtomicReply, AtomicTarget, CoreMem, WordError};
-use ironwarp_port::Port;
 use ironwarp_rings::mailbox::{self, Mailboxes};
 use ironwarp_stats::Counter;
 use ironwarp_types::{CoreId, QpNum};
@@ -35,6 +34,7 @@ use ironwarp_types::{CoreId, QpNum};
 use super::DataPath;
 use super::queues::QueueTable;
 use crate::config::AtomicExecution;
+use crate::core_loop::lower::Lower;
 
 /// Requests that one core may have outstanding at one other: as many as a burst brings. A pair of cores takes 8 KiB.
 const CREDITS: usize = 32;
@@ -239,7 +239,7 @@ impl RemoteAtomics {
     }
 }
 
-impl<P: Port> DataPath<P> {
+impl<L: Lower> DataPath<L> {
     /// An application's atomic operation on its own memory, which the word's owner executes as it does a peer's.
     #[cold]
     pub(crate) fn execute_local_atomic(

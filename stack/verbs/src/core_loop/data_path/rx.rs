@@ -7,17 +7,18 @@ use ironwarp_arch::one_pass::{BYTES_MIN, PrefixCrc};
 use ironwarp_iwarp::StreamError;
 use ironwarp_iwarp::mpa::fpdu;
 use ironwarp_iwarp::stream::Taken;
+use ironwarp_llp::{Arrival, ByteStream, ConnId, Events, Lent, PayloadReader, Progress, Transport};
 use ironwarp_mem::CoreMem;
 use ironwarp_net::{Net, TcpSegment};
-use ironwarp_port::{Frame, Port, Wires};
+use ironwarp_port::Wires;
 use ironwarp_stats::CoreStats;
-use ironwarp_tcp::{Arrival, ByteStream, ConnId, Lent, PayloadReader, Tcp, TcpEvents};
 use ironwarp_types::Nanos;
 
 use super::qp::QpTable;
 use super::queues::QueueTable;
 use super::{ConnOwner, DataPath};
 use crate::core_loop::lifecycle::Lifecycle;
+use crate::core_loop::lower::{FrameOf, Lower};
 
 /// What is left for the connection manager after received bytes.
 #[must_use]
@@ -109,42 +110,41 @@ impl LentReader<'_> {
     }
 }
 
-impl<F: Frame> PayloadReader<F, Delivered> for LentReader<'_> {
+impl<B: ByteStream> PayloadReader<B, Delivered> for LentReader<'_> {
     #[inline(always)]
-    fn sum(&mut self, conn: ConnId, segment: &[u8], header_bytes: usize) -> u32 {
-        let both = match segment.len() < BYTES_MIN {
+    fn sum(&mut self, conn: ConnId, segment: &[u8], header_bytes: usize) -> Option<u32> {
+        match segment.len() < BYTES_MIN {
             true => fpdu::sum_and_crc(segment, header_bytes).map(|(sum, crc)| {
                 self.crc = crc;
                 sum
             }),
             false => self.sum_with_crc(conn, segment, header_bytes),
-        };
-        both.unwrap_or_else(|| checksum::sum(segment))
+        }
     }
 
     /// Completes what the segment acknowledges, then checks, places and delivers its FPDUs. `None` if the connection is
     /// not in full operation, or if the stream needs its bytes in TCP's queue. Not inlined: the stream needs registers of
     /// its own.
     #[inline(never)]
-    fn read(&mut self, lent: Lent<'_, F>) -> Option<Delivered> {
+    fn read(&mut self, lent: Lent<'_, B>) -> Option<Delivered> {
         let Some(&ConnOwner::Qp(slot)) = self.conn_owners.get(lent.conn.index()) else { return None };
         let qp = self.qps.at(slot)?;
         if !matches!(qp.lifecycle, Lifecycle::Running(_)) || !qp.stream.reads_lent_bytes() {
             return None;
         }
         let (stream, mut io) = qp.stream_io(self.queues, self.mem, self.stats);
-        if lent.events.contains(TcpEvents::ACKED) {
+        if lent.events.contains(Events::ACKED) {
             stream.on_acked(lent.acked_bytes, &mut io);
         }
         let Taken { bytes, ended } = stream.on_readable_fast(lent.bytes.front(), self.crc, &mut io);
         lent.bytes.consume(bytes);
-        let writable = lent.events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT);
+        let writable = lent.events.intersects(Events::WRITABLE | Events::RETRANSMIT);
         let wants_tx = writable | lent.wants_transmit | stream.wants_tx(&mut io);
         Some(Delivered::new(slot, ended, wants_tx, stream.awaits_quiescence()))
     }
 }
 
-impl<P: Port> DataPath<P> {
+impl<L: Lower> DataPath<L> {
     /// Polls the port of a core that has no other, and returns whether nothing arrived. Received frames wait in the
     /// burst.
     #[inline(always)]
@@ -156,7 +156,7 @@ impl<P: Port> DataPath<P> {
 
     /// Borrows what TCP uses for a frame of `port`, and what reads payload meanwhile.
     #[inline(always)]
-    fn split(&mut self, port: u8) -> (LentReader<'_>, &mut Tcp<P>, &mut Wires<P>, &Net) {
+    fn split(&mut self, port: u8) -> (LentReader<'_>, &mut L::Transport, &mut Wires<L::Port>, &Net) {
         let reader = LentReader {
             conn_owners: &self.conn_owners,
             qps: &mut self.qps,
@@ -165,7 +165,7 @@ impl<P: Port> DataPath<P> {
             stats: &self.stats,
             crc: PrefixCrc::default(),
         };
-        (reader, &mut self.tcp, &mut self.wires, self.nets.at(port))
+        (reader, &mut self.llp, &mut self.wires, self.nets.at(port))
     }
 
     /// Handles a frame with a fast segment, or returns it.
@@ -174,10 +174,10 @@ impl<P: Port> DataPath<P> {
         &mut self,
         now: Nanos,
         port: u8,
-        frame: P::Frame,
-    ) -> Result<Arrival<Delivered>, P::Frame> {
-        let (reader, tcp, wires, net) = self.split(port);
-        tcp.on_fast_frame(now, net, frame, wires, reader)
+        frame: FrameOf<L>,
+    ) -> Result<Arrival<Delivered>, FrameOf<L>> {
+        let (reader, llp, wires, net) = self.split(port);
+        llp.on_frame(now, net, frame, wires, reader)
     }
 
     /// Handles a segment that `net` has checked.
@@ -185,12 +185,10 @@ impl<P: Port> DataPath<P> {
         &mut self,
         now: Nanos,
         port: u8,
-        segment: TcpSegment<P::Frame>,
+        segment: TcpSegment<FrameOf<L>>,
     ) -> Option<Arrival<Delivered>> {
-        let (reader, tcp, wires, net) = self.split(port);
-        let (flow, mac) = (segment.flow, segment.remote_mac);
-        let path_to_peer = || net.path_to(&flow, mac);
-        tcp.on_segment_lending(now, segment, path_to_peer, wires, reader)
+        let (reader, llp, wires, net) = self.split(port);
+        llp.on_packet(now, segment, net, wires, reader)
     }
 
     /// Lists a queue pair that has read lent payload, if it has to send or to wait.
@@ -214,8 +212,7 @@ impl<P: Port> DataPath<P> {
         let gate_closed = !qp.stream.may_send();
         let in_full_operation = matches!(qp.lifecycle, Lifecycle::Running(_)) && !gate_closed;
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-        let mut bytes = self.tcp.rx(conn);
-        let end = stream.on_readable(&mut bytes, &mut self.scratch, &mut io).err();
+        let end = stream.on_readable(&mut self.llp.rx(conn), &mut self.scratch, &mut io).err();
         let wants_tx = stream.wants_tx(&mut io);
         if stream.awaits_quiescence() {
             self.wait_for_quiescence(slot);
@@ -241,7 +238,7 @@ impl<P: Port> DataPath<P> {
         let Some(qp) = self.qps.at(slot) else { return };
         if qp.lifecycle.takes_fpdus() {
             let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-            stream.on_out_of_order(&self.tcp.rx(conn), &mut self.scratch, &io);
+            stream.on_out_of_order(&self.llp.rx(conn), &mut self.scratch, &io);
         }
     }
 
@@ -250,13 +247,13 @@ impl<P: Port> DataPath<P> {
     #[inline]
     #[must_use]
     pub(crate) fn on_acked(&mut self, slot: u32, conn: ConnId) -> bool {
-        let acked = self.tcp.acked_bytes(conn);
+        let Progress { acked_bytes, wants_transmit, .. } = self.llp.progress(conn);
         let Some(qp) = self.qps.at(slot) else { return false };
         let draining = matches!(qp.lifecycle, Lifecycle::Draining(_));
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-        stream.on_acked(acked, &mut io);
+        stream.on_acked(acked_bytes, &mut io);
         let waits = stream.awaits_quiescence();
-        if stream.wants_tx(&mut io) || self.tcp.wants_transmit(conn) {
+        if stream.wants_tx(&mut io) || wants_transmit {
             self.enqueue_tx(slot);
         }
         if waits {
@@ -267,12 +264,12 @@ impl<P: Port> DataPath<P> {
 
     /// A connection without an owner: it only has to end.
     #[cold]
-    pub(crate) fn on_orphan_events(&mut self, conn: ConnId, events: TcpEvents) {
-        if events.contains(TcpEvents::READABLE) {
-            self.tcp.rx(conn).consume(usize::MAX);
+    pub(crate) fn on_orphan_events(&mut self, conn: ConnId, events: Events) {
+        if events.contains(Events::READABLE) {
+            self.llp.discard(conn);
         }
-        if events.intersects(TcpEvents::ENDED) {
-            self.tcp.release(conn);
+        if events.intersects(Events::ENDED) {
+            self.llp.release(conn);
         }
     }
 }

@@ -7,12 +7,12 @@
 //! stopped by a window or by congestion is listed again on TCP's event.
 
 use ironwarp_iwarp::stream::StreamState;
-use ironwarp_port::Port;
-use ironwarp_tcp::{Blocked, ConnId};
+use ironwarp_llp::{Blocked, ConnId, Transport};
 use ironwarp_types::Nanos;
 
 use super::{DataPath, TxSource};
 use crate::core_loop::lifecycle::{Draining, Lifecycle, Running};
+use crate::core_loop::lower::Lower;
 use crate::objects::QpState;
 
 /// Limits a round by segments too, retransmissions included: many small messages stay below the byte quantum.
@@ -37,7 +37,7 @@ impl TxOutcome {
     }
 }
 
-impl<P: Port> DataPath<P> {
+impl<L: Lower> DataPath<L> {
     /// New work of a queue pair: the transmit stage sends it, or it is flushed if the connection has ended.
     #[inline(always)]
     pub(crate) fn on_doorbell(&mut self, slot: u32) {
@@ -97,8 +97,8 @@ impl<P: Port> DataPath<P> {
     fn serve_without_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         let sent = match &mut qp.lifecycle {
-            Lifecycle::Setup(setup) => self.tcp.transmit(now, conn, setup, &mut self.wires, ROUND_UNITS_MAX),
-            _ => self.tcp.transmit(now, conn, &mut (), &mut self.wires, ROUND_UNITS_MAX),
+            Lifecycle::Setup(setup) => self.llp.transmit(now, conn, setup, &mut self.wires, ROUND_UNITS_MAX),
+            _ => self.llp.transmit(now, conn, &mut (), &mut self.wires, ROUND_UNITS_MAX),
         };
         self.count_work(sent.units);
         if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) || sent.units == ROUND_UNITS_MAX {
@@ -114,7 +114,7 @@ impl<P: Port> DataPath<P> {
         let allowance = i64::from(qp.deficit) + self.quantum.next(slot);
         let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         let mut source = stream.limited_source(io, allowance);
-        let sent = self.tcp.transmit(now, conn, &mut source, &mut self.wires, ROUND_UNITS_MAX);
+        let sent = self.llp.transmit(now, conn, &mut source, &mut self.wires, ROUND_UNITS_MAX);
         let left = source.remaining_bytes();
         // As `count_work`, while the queue pair is borrowed.
         self.work = self.work.wrapping_add(sent.units);

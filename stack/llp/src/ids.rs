@@ -1,17 +1,19 @@
-//! Identifiers of connections and listeners, and the errors of opening them.
+//! Identifiers of streams and listeners, and the errors of opening them.
 
 use thiserror::Error;
 
-/// A connection. Valid until it is released; afterwards every call with it does nothing.
+/// A connection, or one stream of a connection if the transport has several. Valid until it is released; afterwards every
+/// call with it does nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConnId {
-    pub(crate) slot: u32,
-    pub(crate) generation: u32,
+    /// The slot in the transport's table.
+    pub slot: u32,
+    /// Counts the users of the slot.
+    pub generation: u32,
 }
 
 impl ConnId {
-    /// The connection's slot on its core, below `connections_max`. Callers may use it as an index into their own
-    /// tables.
+    /// The slot on its core, below the number of slots. Callers may use it as an index into their own tables.
     pub fn index(self) -> usize {
         self.slot as usize
     }
@@ -20,8 +22,10 @@ impl ConnId {
 /// A listener.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ListenerId {
-    pub(crate) slot: u32,
-    pub(crate) generation: u32,
+    /// The slot in the transport's table.
+    pub slot: u32,
+    /// Counts the users of the slot.
+    pub generation: u32,
 }
 
 /// Why a connection cannot be opened.
@@ -34,6 +38,12 @@ pub enum ConnectError {
     /// `connections_max` is reached.
     #[error("the maximum number of connections is reached; raise connections_max")]
     Full,
+    /// Every local port is in use.
+    #[error("every local port to this peer is in use")]
+    NoPort,
+    /// Packets from the peer to the requested port arrive on another core.
+    #[error("the flow belongs to another core")]
+    OtherCore,
     /// An address or port is not a valid endpoint: unspecified, multicast, broadcast, or port 0.
     #[error("an address or port is unspecified, multicast or broadcast and cannot be connected")]
     InvalidAddress,
