@@ -62,7 +62,7 @@ pub enum SendOpcode {
 /// What an operation of the send queue is: everything that differs between operations follows from it.
 ///
 /// Its message decides the queue ([`Rfc7306Profile::queue`](crate::rdmap::Rfc7306Profile::queue)) and the form of
-/// the header ([`Opcode::is_tagged`], [`Opcode::invalidates`]). A read fence waits for the operations that complete
+/// the header (tagged, or with a tag that it [invalidates](Opcode::invalidates)). A read fence waits for the operations that complete
 /// with a response, and those wait while the peer's read depth is used up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpSpec {
@@ -121,7 +121,7 @@ impl SendOpcode {
         OpSpec { message, completes, completion }
     }
 
-    // The predicates run for every request, so they are comparisons, which the constant below compares with `spec`.
+    // The predicates run for every request, so they are comparisons, which a test compares with `spec`.
 
     /// Returns whether the request completes only when the peer has sent a response.
     #[inline]
@@ -153,49 +153,6 @@ impl SendOpcode {
         matches!(self, SendOpcode::Invalidate | SendOpcode::Bind | SendOpcode::FastRegister)
     }
 }
-
-/// Every operation, in the order of the enum.
-const OPERATIONS: [SendOpcode; 15] = {
-    use SendOpcode::*;
-    [
-        Send,
-        SendSolicited,
-        SendInvalidate,
-        SendSolicitedInvalidate,
-        Write,
-        Read,
-        ReadInvalidate,
-        Invalidate,
-        Bind,
-        FastRegister,
-        Immediate,
-        ImmediateSolicited,
-        FetchAdd,
-        CmpSwap,
-        Swap,
-    ]
-};
-
-/// The predicates of every operation agree with what it is.
-const _: () = {
-    assert!(OPERATIONS.len() == SendOpcode::Swap as usize + 1);
-    let mut left = OPERATIONS.as_slice();
-    while let [opcode, rest @ ..] = left {
-        let spec = opcode.spec();
-        assert!(*opcode as usize + left.len() == OPERATIONS.len());
-        use CompletesWhen::{Answered, AnsweredAndInvalidated};
-        let is_answered = matches!(spec.completes, Answered | AnsweredAndInvalidated);
-        assert!(opcode.expects_response() == is_answered);
-        assert!(opcode.is_read() == matches!(spec.message, Some(Opcode::ReadRequest)));
-        let is_cut =
-            matches!(spec.message, Some(message) if message.is_send() || matches!(message, Opcode::Write));
-        assert!(opcode.is_send_or_write() == is_cut);
-        let is_extended = matches!(spec.message, Some(message) if Opcode::may_be_extended(message.control()));
-        assert!(opcode.is_extended() == is_extended);
-        assert!(opcode.is_local() == spec.message.is_none());
-        left = rest;
-    }
-};
 
 bitflags::bitflags! {
     /// Options of a send-queue request.
@@ -476,15 +433,51 @@ mod tests {
         assert_eq!(wqe.capacity_bytes(), u32::MAX);
     }
 
+    /// Every operation, in the order of the enum.
+    const OPERATIONS: [SendOpcode; 15] = {
+        use SendOpcode::*;
+        [
+            Send,
+            SendSolicited,
+            SendInvalidate,
+            SendSolicitedInvalidate,
+            Write,
+            Read,
+            ReadInvalidate,
+            Invalidate,
+            Bind,
+            FastRegister,
+            Immediate,
+            ImmediateSolicited,
+            FetchAdd,
+            CmpSwap,
+            Swap,
+        ]
+    };
+
+    const _: () = assert!(OPERATIONS.len() == SendOpcode::Swap as usize + 1);
+
     /// RFC 5040 s4.1 and RFC 7306 s5.2: requests with a response use queue 1, other messages queue 0 or none.
     #[test]
     fn what_an_operation_is_agrees_with_its_message() {
-        for opcode in OPERATIONS {
-            let Some(message) = opcode.spec().message else { continue };
+        for (at, opcode) in OPERATIONS.into_iter().enumerate() {
+            let spec = opcode.spec();
+            assert_eq!((opcode as usize, opcode.is_local()), (at, spec.message.is_none()), "{opcode:?}");
+            use CompletesWhen::{Answered, AnsweredAndInvalidated};
+            let is_answered = matches!(spec.completes, Answered | AnsweredAndInvalidated);
+            assert_eq!(opcode.expects_response(), is_answered, "{opcode:?}");
+            assert_eq!(opcode.is_read(), spec.message == Some(Opcode::ReadRequest), "{opcode:?}");
+            let is_cut = spec.message.is_some_and(|message| message.is_send() || message == Opcode::Write);
+            assert_eq!(opcode.is_send_or_write(), is_cut, "{opcode:?}");
+            let Some(message) = spec.message else {
+                assert!(!opcode.is_extended(), "{opcode:?}");
+                continue;
+            };
             let queue = Rfc7306Profile::RFC_7306.queue(message);
             assert_eq!(opcode.expects_response(), queue == Some(READ_QUEUE), "{opcode:?}");
             assert_eq!(opcode == SendOpcode::Write, queue.is_none(), "{opcode:?}");
             assert_eq!(opcode.is_extended(), Opcode::decode(message.control()).is_err(), "{opcode:?}");
+            assert_eq!(opcode.is_extended(), Opcode::may_be_extended(message.control()), "{opcode:?}");
             let is_one_segment = opcode.expects_response() || message.is_immediate();
             assert_eq!(opcode.is_send_or_write(), !is_one_segment, "{opcode:?}");
         }

@@ -148,6 +148,11 @@ impl Tagged {
 }
 
 impl Untagged {
+    /// Returns the header of a message of one segment, whose word for RDMAP is zero.
+    pub const fn whole(ulp: u8, qn: u32, msn: u32) -> Self {
+        Untagged { last: true, ulp, ulp_word: 0, qn, msn, mo: 0 }
+    }
+
     /// Writes the header to the front of `out`. Returns its length, or 0 if `out` is too short.
     #[inline]
     pub fn encode(&self, out: &mut [u8]) -> usize {

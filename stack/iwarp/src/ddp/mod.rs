@@ -12,51 +12,39 @@ pub use header::{Header, TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
 
 use crate::terminate::Terminate;
 
-/// The errors of DDP (RFC 5041 s7.2).
+/// The errors of DDP (RFC 5041 s7.2), each with its type and code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
 pub enum DdpFault {
     /// The segment is shorter than its header.
-    LocalCatastrophic,
+    LocalCatastrophic = 0x0000,
     /// The steering tag does not allow this placement.
-    InvalidStag,
+    InvalidStag = 0x0100,
     /// The segment reaches outside its tagged buffer.
-    BaseOrBounds,
+    BaseOrBounds = 0x0101,
     /// The steering tag belongs to another protection domain.
-    NotAssociated,
+    NotAssociated = 0x0102,
     /// Offset plus length exceeds 2^64.
-    TaggedOffsetWrap,
+    TaggedOffsetWrap = 0x0103,
     /// A tagged segment has a version other than 1.
-    TaggedVersion,
+    TaggedVersion = 0x0104,
     /// The stream has no such queue.
-    InvalidQueue,
+    InvalidQueue = 0x0201,
     /// No buffer is posted for the message.
-    NoBuffer,
+    NoBuffer = 0x0202,
     /// The message number is not the next one.
-    MsnRange,
+    MsnRange = 0x0203,
     /// The message offset does not continue the message.
-    InvalidOffset,
+    InvalidOffset = 0x0204,
     /// The message is longer than its buffer.
-    TooLong,
+    TooLong = 0x0205,
     /// An untagged segment has a version other than 1.
-    UntaggedVersion,
+    UntaggedVersion = 0x0206,
 }
 
 impl From<DdpFault> for Terminate {
     fn from(fault: DdpFault) -> Self {
-        let (etype, code) = match fault {
-            DdpFault::LocalCatastrophic => (0, 0x00),
-            DdpFault::InvalidStag => (1, 0x00),
-            DdpFault::BaseOrBounds => (1, 0x01),
-            DdpFault::NotAssociated => (1, 0x02),
-            DdpFault::TaggedOffsetWrap => (1, 0x03),
-            DdpFault::TaggedVersion => (1, 0x04),
-            DdpFault::InvalidQueue => (2, 0x01),
-            DdpFault::NoBuffer => (2, 0x02),
-            DdpFault::MsnRange => (2, 0x03),
-            DdpFault::InvalidOffset => (2, 0x04),
-            DdpFault::TooLong => (2, 0x05),
-            DdpFault::UntaggedVersion => (2, 0x06),
-        };
+        let [etype, code] = (fault as u16).to_be_bytes();
         Terminate { layer: Terminate::LAYER_DDP, etype, code }
     }
 }

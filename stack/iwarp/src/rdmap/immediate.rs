@@ -31,7 +31,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ddp::Header;
+    use crate::ddp::{Header, Untagged};
     use crate::rdmap::{Opcode, Rfc7306Profile};
     use crate::terminate::Terminate;
 
@@ -46,14 +46,15 @@ mod tests {
 
     fn segment(profile: Rfc7306Profile, opcode: Opcode, msn: u32) -> Vec<u8> {
         let mut out = vec![0xee; 18];
-        profile.header(opcode, msn).unwrap().encode(&mut out);
+        Untagged::whole(opcode.control(), profile.queue(opcode).unwrap(), msn).encode(&mut out);
         out.extend(DATA.encode());
         out
     }
 
     fn read(profile: Rfc7306Profile, ulpdu: &[u8]) -> (Opcode, Immediate) {
         let Ok((Header::Untagged(header), payload)) = Header::decode(ulpdu) else { panic!("untagged") };
-        (profile.untagged(&header).unwrap(), Immediate::decode(payload).unwrap())
+        Opcode::check_version(header.ulp).unwrap();
+        (profile.expected(&header).unwrap(), Immediate::decode(payload).unwrap())
     }
 
     /// RFC7306-4-03, RFC7306-4.1-03 and RFC7306-6.3-04.

@@ -34,48 +34,37 @@ pub const TERMINATE_QUEUE: u32 = 2;
 /// Queue 3 carries Atomic Responses (RFC 7306 s4.1).
 pub const ATOMIC_RESPONSE_QUEUE: u32 = 3;
 
-/// The errors of RDMAP (RFC 5040 s4.8, figure 9).
+/// The errors of RDMAP (RFC 5040 s4.8, figure 9), each with its type and code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
 pub enum RdmapFault {
     /// A local error: a work request cannot be carried out.
-    LocalCatastrophic,
+    LocalCatastrophic = 0x0000,
     /// The steering tag is invalid.
-    InvalidStag,
+    InvalidStag = 0x0100,
     /// The request reaches outside its buffer.
-    BaseOrBounds,
+    BaseOrBounds = 0x0101,
     /// The buffer does not grant the right.
-    AccessRights,
+    AccessRights = 0x0102,
     /// The steering tag belongs to another protection domain.
-    NotAssociated,
+    NotAssociated = 0x0103,
     /// Offset plus length exceeds 2^64.
-    TaggedOffsetWrap,
+    TaggedOffsetWrap = 0x0104,
     /// The steering tag may not be invalidated by this message.
-    CannotInvalidate,
+    CannotInvalidate = 0x0109,
     /// The RDMAP version is not 1.
-    Version,
+    Version = 0x0205,
     /// The operation is unknown or not allowed here.
-    Opcode,
+    Opcode = 0x0206,
     /// The message breaks a rule that has no code of its own.
-    StreamCatastrophic,
+    StreamCatastrophic = 0x0207,
     /// The format of the request is wrong.
-    Unspecified,
+    Unspecified = 0x02ff,
 }
 
 impl From<RdmapFault> for Terminate {
     fn from(fault: RdmapFault) -> Self {
-        let (etype, code) = match fault {
-            RdmapFault::LocalCatastrophic => (0, 0x00),
-            RdmapFault::InvalidStag => (1, 0x00),
-            RdmapFault::BaseOrBounds => (1, 0x01),
-            RdmapFault::AccessRights => (1, 0x02),
-            RdmapFault::NotAssociated => (1, 0x03),
-            RdmapFault::TaggedOffsetWrap => (1, 0x04),
-            RdmapFault::CannotInvalidate => (1, 0x09),
-            RdmapFault::Version => (2, 0x05),
-            RdmapFault::Opcode => (2, 0x06),
-            RdmapFault::StreamCatastrophic => (2, 0x07),
-            RdmapFault::Unspecified => (2, 0xff),
-        };
+        let [etype, code] = (fault as u16).to_be_bytes();
         Terminate { layer: Terminate::LAYER_RDMA, etype, code }
     }
 }

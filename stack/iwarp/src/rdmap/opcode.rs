@@ -100,11 +100,6 @@ impl Opcode {
         }
     }
 
-    /// Returns whether segments of this message are tagged.
-    pub const fn is_tagged(self) -> bool {
-        matches!(self, Opcode::Write | Opcode::ReadResponse)
-    }
-
     /// Returns whether the message asks for a solicited event.
     pub const fn is_solicited(self) -> bool {
         matches!(self, Opcode::SendSolicited | Opcode::SendSolicitedInvalidate | Opcode::ImmediateSolicited)

@@ -233,6 +233,11 @@ pub(super) fn allocate<T>(queue: &mut VecDeque<T>, depth: u16) -> bool {
 }
 
 impl OutstandingRequest {
+    /// Returns a Read of which nothing has arrived, and that invalidates nothing.
+    pub const fn new(sink_stag: STag, sink_to: u64, bytes: u32, seq: u32) -> Self {
+        OutstandingRequest { sink_stag, sink_to, bytes, placed: 0, seq, invalidates: false, atomic: false }
+    }
+
     fn continues_at(&self, header: &Tagged) -> Result<(), DdpFault> {
         if header.stag != self.sink_stag {
             return Err(DdpFault::InvalidStag);
@@ -250,10 +255,8 @@ mod tests {
 
     fn waiting(bytes: u32) -> OutstandingRequests {
         let mut reads = OutstandingRequests::new(1);
-        let (seq, invalidates, atomic) = (0, false, false);
-        let (sink_stag, sink_to) = (STag(5), 100);
         assert!(reads.reserve());
-        reads.push(OutstandingRequest { sink_stag, sink_to, bytes, placed: 0, seq, invalidates, atomic });
+        reads.push(OutstandingRequest::new(STag(5), 100, bytes, 0));
         reads
     }
 

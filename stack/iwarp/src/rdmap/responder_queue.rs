@@ -38,8 +38,7 @@ impl InboundRead {
     /// not stored. The RDMAP header is that of the part that is not answered.
     pub(crate) fn terminated_headers(&self) -> TerminatedHeaders {
         let mut ulpdu = [0; UNTAGGED_BYTES + READ_REQUEST_BYTES];
-        let ulp = Opcode::ReadRequest.control();
-        Untagged { last: true, ulp, ulp_word: 0, qn: READ_QUEUE, msn: self.msn, mo: 0 }.encode(&mut ulpdu);
+        Untagged::whole(Opcode::ReadRequest.control(), READ_QUEUE, self.msn).encode(&mut ulpdu);
         TerminatedHeaders::segment(&ulpdu).with_request(self.request.advanced(self.sent).encode())
     }
 }

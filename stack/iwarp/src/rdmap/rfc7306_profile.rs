@@ -7,7 +7,7 @@
 //! A message is numbered on the queue on which it is sent. With the queues of figure 2, responses and solicited
 //! immediates are therefore numbered among the sender's own Read and Atomic Requests.
 
-use super::{ATOMIC_RESPONSE_QUEUE, Opcode, READ_QUEUE, RdmapFault, SEND_QUEUE, TERMINATE_QUEUE};
+use super::{ATOMIC_RESPONSE_QUEUE, Opcode, READ_QUEUE, SEND_QUEUE, TERMINATE_QUEUE};
 use crate::ddp::Untagged;
 
 /// The differences of a stream from the RFC.
@@ -39,40 +39,24 @@ impl Rfc7306Profile {
         }
     }
 
-    /// Returns the header of an untagged message of one segment; `None` for tagged messages. RFC 7306 s4.1: no tag is
-    /// invalidated, so its field is zero.
-    pub const fn header(self, opcode: Opcode, msn: u32) -> Option<Untagged> {
-        match self.queue(opcode) {
-            Some(qn) => Some(Untagged { last: true, ulp: opcode.control(), ulp_word: 0, qn, msn, mo: 0 }),
-            None => None,
-        }
-    }
-
     /// Returns the operation of a segment if that operation is allowed on the segment's queue. The version is not
     /// checked, because DDP errors take precedence over a wrong version.
     pub fn expected(self, header: &Untagged) -> Option<Opcode> {
         let opcode = Opcode::operation_extended(header.ulp).ok()?;
         (self.queue(opcode) == Some(header.qn)).then_some(opcode)
     }
-
-    /// Decodes the operation of an untagged segment and checks that it is allowed on the segment's queue. RFC 7306
-    /// s8.2: operation, then version. The field for a tag to invalidate is ignored (s4.1).
-    #[inline]
-    pub fn untagged(self, header: &Untagged) -> Result<Opcode, RdmapFault> {
-        let opcode = Opcode::decode_extended(header.ulp)?;
-        if self.queue(opcode) == Some(header.qn) { Ok(opcode) } else { Err(RdmapFault::Opcode) }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rdmap::RdmapFault;
 
     const ALL: [Rfc7306Profile; 3] =
         [Rfc7306Profile::RFC_7306, Rfc7306Profile::DRAFT_03, Rfc7306Profile::DRAFT_01_FIGURE_2];
 
     fn header(opcode: Opcode, qn: u32) -> Untagged {
-        Untagged { last: true, ulp: opcode.control(), ulp_word: 0, qn, msn: 1, mo: 0 }
+        Untagged::whole(opcode.control(), qn, 1)
     }
 
     /// RFC7306-4.1-05 and RFC7306-10-01: the queues of figure 2.
@@ -96,8 +80,8 @@ mod tests {
             (profile.queue(Opcode::Immediate), profile.queue(Opcode::AtomicRequest)),
             (Some(0), Some(1))
         );
-        assert_eq!(profile.untagged(&header(Opcode::AtomicResponse, 3)), Err(RdmapFault::Opcode));
-        assert_eq!(profile.untagged(&header(Opcode::AtomicResponse, 1)), Ok(Opcode::AtomicResponse));
+        assert_eq!(profile.expected(&header(Opcode::AtomicResponse, 3)), None);
+        assert_eq!(profile.expected(&header(Opcode::AtomicResponse, 1)), Some(Opcode::AtomicResponse));
     }
 
     /// The drafts do not change the queues of RFC 5040.
@@ -105,7 +89,7 @@ mod tests {
     fn the_operations_of_rfc_5040_keep_their_queues() {
         for profile in ALL {
             assert_eq!(profile.queue(Opcode::Write), None);
-            assert_eq!(profile.header(Opcode::ReadResponse, 1), None);
+            assert_eq!(profile.queue(Opcode::ReadResponse), None);
             assert_eq!(profile.queue(Opcode::SendSolicitedInvalidate), Some(0));
             assert_eq!(profile.queue(Opcode::ReadRequest), Some(1));
             assert_eq!(profile.queue(Opcode::Terminate), Some(2));
@@ -120,8 +104,7 @@ mod tests {
                 let opcode = Opcode::decode_extended(0x40 | code).unwrap();
                 for qn in 0..5 {
                     let fits = profile.queue(opcode) == Some(qn);
-                    let expected = if fits { Ok(opcode) } else { Err(RdmapFault::Opcode) };
-                    assert_eq!(profile.untagged(&header(opcode, qn)), expected);
+                    assert_eq!(profile.expected(&header(opcode, qn)), fits.then_some(opcode));
                 }
             }
         }
@@ -131,8 +114,9 @@ mod tests {
     #[test]
     fn the_tag_field_is_ignored_and_the_version_is_checked() {
         let good = Untagged { ulp_word: 0xdead_beef, ..header(Opcode::AtomicRequest, 1) };
-        assert_eq!(Rfc7306Profile::RFC_7306.untagged(&good), Ok(Opcode::AtomicRequest));
+        assert_eq!(Rfc7306Profile::RFC_7306.expected(&good), Some(Opcode::AtomicRequest));
         let version_2 = Untagged { ulp: 0x80 | Opcode::AtomicRequest as u8, ..good };
-        assert_eq!(Rfc7306Profile::RFC_7306.untagged(&version_2), Err(RdmapFault::Version));
+        assert_eq!(Rfc7306Profile::RFC_7306.expected(&version_2), Some(Opcode::AtomicRequest));
+        assert_eq!(Opcode::check_version(version_2.ulp), Err(RdmapFault::Version));
     }
 }

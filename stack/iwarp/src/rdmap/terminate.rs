@@ -65,16 +65,6 @@ impl Terminate {
         // The remote protection errors of RDMAP, and the tagged buffer errors of DDP.
         matches!((self.layer, self.etype), (Self::LAYER_RDMA | Self::LAYER_DDP, 1))
     }
-
-    /// Returns whether the message includes the DDP header of the segment (RFC 5040 s4.8, figure 10).
-    fn includes_ddp_header(self) -> bool {
-        self.layer == Self::LAYER_DDP || (self.layer == Self::LAYER_RDMA && self.etype != 0)
-    }
-
-    /// Returns whether the message includes the header of the Read Request: for protection errors only.
-    fn includes_rdma_header(self) -> bool {
-        self.layer == Self::LAYER_RDMA && self.etype == 1
-    }
 }
 
 /// The headers of the message that caused an error, for a Terminate.
@@ -118,12 +108,15 @@ impl TerminatedHeaders {
                 included += octets.len();
             }
         };
-        if error.includes_ddp_header() && self.header_bytes > 0 {
+        // RFC 5040 s4.8, figure 10: errors of a segment, and protection errors of a Read Request.
+        let is_rdma = error.layer == Terminate::LAYER_RDMA;
+        let includes_ddp_header = error.layer == Terminate::LAYER_DDP || (is_rdma && error.etype != 0);
+        if includes_ddp_header && self.header_bytes > 0 {
             bits |= M | D;
             include(&self.ulpdu_bytes.to_be_bytes());
             include(self.header.get(..self.header_bytes.into()).unwrap_or_default());
         }
-        if let Some(request) = self.request.filter(|_| error.includes_rdma_header()) {
+        if let Some(request) = self.request.filter(|_| is_rdma && error.etype == 1) {
             bits |= R;
             include(&request);
         }

@@ -33,11 +33,11 @@ pub(super) struct SendProgress {
     /// Payload octets that the peer has acknowledged.
     acked_bytes: u64,
     /// Completely answered Reads whose completion was not reported.
-    reads_done: u32,
+    pub(super) reads_done: u32,
     /// The oldest request waits only until no core uses its memory.
-    awaits_quiescence: bool,
+    pub(super) awaits_quiescence: bool,
     /// The oldest outstanding Read is the ready-to-receive indication, which no application posted.
-    rtr_read: bool,
+    pub(super) rtr_read: bool,
 }
 
 impl SendProgress {
@@ -91,10 +91,6 @@ impl SendProgress {
         self.done_when.get(self.index_of(seq))
     }
 
-    pub(super) fn awaits_quiescence(&self) -> bool {
-        self.awaits_quiescence
-    }
-
     /// Returns whether no core uses the memory whose tag request `seq` invalidated.
     #[cold]
     fn is_quiescent(&mut self, seq: u32, memory: &CoreMem) -> bool {
@@ -111,25 +107,11 @@ impl SendProgress {
         self.reads_done += u32::from(!core::mem::take(&mut self.rtr_read));
     }
 
-    /// The ready-to-receive indication was sent as a Read.
-    pub(super) fn rtr_read_sent(&mut self) {
-        self.rtr_read = true;
-    }
-
-    /// Returns whether that Read is not answered yet.
-    pub(super) fn awaits_rtr_read(&self) -> bool {
-        self.rtr_read
-    }
-
     /// Consumes one answered Read for the oldest request. Returns whether there was one.
     fn take_done_read(&mut self) -> bool {
         let Some(left) = self.reads_done.checked_sub(1) else { return false };
         self.reads_done = left;
         true
-    }
-
-    pub(super) fn reads_done(&self) -> u32 {
-        self.reads_done
     }
 
     pub(super) fn is_consistent(&self) -> bool {
@@ -156,7 +138,7 @@ impl<F: Framing> Stream<F> {
     pub(super) fn complete<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         let head = io.sends.head();
         // Fast: one message. The loop would keep its values in memory.
-        if self.sender.next().wrapping_sub(head) == self.fast.completes as u32
+        if self.sender.next.wrapping_sub(head) == self.fast.completes as u32
             && let Some(wqe) = io.sends.at(head)
             && wqe.opcode.is_send_or_write()
         {
@@ -182,7 +164,7 @@ impl<F: Framing> Stream<F> {
     #[inline(never)]
     fn complete_general<C: CompletionSink>(&mut self, head: u32, io: &mut Io<'_, C>) {
         let (mut seq, mut unsignaled) = (head, 0u32);
-        while seq != self.sender.next() {
+        while seq != self.sender.next {
             let Some(wqe) = io.sends.at(seq) else { break };
             if !self.is_done(seq, wqe.opcode, io.memory) {
                 break;
@@ -233,7 +215,7 @@ impl<F: Framing> Stream<F> {
     /// Completes every posted request as flushed, on a stream that has ended. The application may post until it
     /// learns of the end.
     pub fn flush<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
-        if matches!(self.state, StreamState::Terminating | StreamState::Ended) {
+        if self.has_ended() {
             self.flush_sends(None, io);
             self.flush_receives(None, io);
         }

@@ -50,7 +50,7 @@ impl<F: Framing> Stream<F> {
         self.peer_lacks_atomics = match Terminate::terminated_control_octet(payload) {
             Some(control) => Opcode::decode_extended(control) == Ok(Opcode::AtomicRequest),
             None => {
-                let begun = self.sender.next().wrapping_sub(io.sends.head());
+                let begun = self.sender.next.wrapping_sub(io.sends.head());
                 let mut others = (0..begun).filter_map(|at| opcode_of(io.sends.head().wrapping_add(at)));
                 !others.any(|opcode| opcode.is_extended() && Some(opcode) != oldest)
             }
@@ -88,11 +88,8 @@ impl<F: Framing> Stream<F> {
                 self.oldest_receive(self.rx_sends, header, payload, io)?;
             }
             READ_QUEUE => {
-                self.rx_requests.check(
-                    header,
-                    payload.len(),
-                    self.request_buffer_bytes().map(|_| u32::MAX),
-                )?;
+                let buffer = self.request_buffer_bytes().map(|_| u32::MAX);
+                self.rx_requests.check(header, payload.len(), buffer)?;
             }
             ATOMIC_RESPONSE_QUEUE if self.has_atomic_responses() => {
                 self.rx_atomic_responses.check(header, payload.len(), self.response_buffer_bytes())?;
@@ -128,7 +125,7 @@ impl<F: Framing> Stream<F> {
         payload: &[u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamFault> {
-        let queue = self.immediate_queue(header);
+        let queue = *self.rx_queue(header.qn);
         let wr_id = self.oldest_receive(queue, header, payload, io)?;
         Opcode::check_version(header.ulp)?;
         // The message is one segment. Its offset was checked against its queue, so on queue 0 it is 0 unless a Send
@@ -140,11 +137,7 @@ impl<F: Framing> Stream<F> {
         let mut completion = self.receive_completion(wr_id, payload.len() as u32, CompletionStatus::Success);
         (completion.opcode, completion.immediate) = (CompletionOpcode::ReceiveImmediate, octets);
         completion.flags.set(CompletionFlags::SOLICITED, opcode.is_solicited());
-        if header.qn == READ_QUEUE {
-            self.rx_requests.advance(true, payload.len());
-        } else {
-            self.rx_sends.advance(true, payload.len());
-        }
+        self.rx_queue(header.qn).advance(true, payload.len());
         io.callbacks.on_receive_completion(completion);
         io.receives.release_to(io.receives.head().wrapping_add(1));
         io.stats.count(Counter::IwarpRxImmediates);
@@ -190,23 +183,18 @@ impl<F: Framing> Stream<F> {
         payload: &[u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamFault> {
-        let is_indication = self.send_progress.awaits_rtr_read();
+        let is_indication = self.send_progress.rtr_read;
         let bad_response = |error| bad_response(error, is_indication);
-        let queue = if header.qn == READ_QUEUE { self.rx_requests } else { self.rx_atomic_responses };
-        queue
-            .check(header, payload.len(), self.response_buffer_bytes())
-            .map_err(|fault| bad_response(fault.into()))?;
+        let buffer = self.response_buffer_bytes();
+        let checked = self.rx_queue(header.qn).check(header, payload.len(), buffer);
+        checked.map_err(|fault| bad_response(fault.into()))?;
         Opcode::check_version(header.ulp)?;
         let head = self.outstanding.front().filter(|head| head.atomic && header.last).copied();
         let head = head.ok_or_else(|| bad_response(RdmapFault::StreamCatastrophic.into()))?;
         let response = AtomicResponse::decode_for(payload, head.seq);
         let response = response.map_err(|fault| bad_response(fault.into()))?;
         self.place_original_value(&head, response.original, io)?;
-        if header.qn == READ_QUEUE {
-            self.rx_requests.advance(true, payload.len());
-        } else {
-            self.rx_atomic_responses.advance(true, payload.len());
-        }
+        self.rx_queue(header.qn).advance(true, payload.len());
         self.outstanding.advance(true, 0);
         if !core::mem::replace(&mut self.peer_has_atomics, true) {
             io.callbacks.on_peer_atomics();
@@ -251,8 +239,13 @@ impl<F: Framing> Stream<F> {
         self.outstanding.has_atomic().then_some(ATOMIC_RESPONSE_BYTES as u32)
     }
 
-    /// Returns the queue that numbers this immediate: queue 0, or queue 1 with figure 2 of draft -01.
-    fn immediate_queue(&self, header: &Untagged) -> UntaggedQueue {
-        if header.qn == READ_QUEUE { self.rx_requests } else { self.rx_sends }
+    /// Returns the receive side of a queue. With figure 2 of draft -01, queue 1 also numbers responses and solicited
+    /// immediates.
+    fn rx_queue(&mut self, qn: u32) -> &mut UntaggedQueue {
+        match qn {
+            SEND_QUEUE => &mut self.rx_sends,
+            READ_QUEUE => &mut self.rx_requests,
+            _ => &mut self.rx_atomic_responses,
+        }
     }
 }

@@ -28,22 +28,17 @@ impl Stream<Mpa> {
         }
         self.framing.awaits_first_octets = false;
         self.receiving = first != KEY_PREFIX;
-        if self.receiving { Ok(()) } else { Err(self.on_repeated_startup_frame(bytes, io)) }
+        if self.receiving {
+            return Ok(());
+        }
+        // RFC 5044 s8, code 4: TCP is closed without a Terminate.
+        bytes.consume(bytes.available());
+        io.stats.count(Counter::IwarpStartupErrors);
+        Err(self.fail(MpaFault::Startup, TerminatedHeaders::default(), io))
     }
 
     /// Returns whether FPDUs are accepted now or will be after the first octets.
     pub(super) fn accepts_fpdus(&self) -> bool {
         self.receiving || (self.framing.awaits_first_octets && self.state == StreamState::Open)
-    }
-
-    /// RFC 5044 s8, code 4: TCP is closed without a Terminate.
-    fn on_repeated_startup_frame<C: CompletionSink>(
-        &mut self,
-        bytes: &mut impl ByteStream,
-        io: &mut Io<'_, C>,
-    ) -> StreamError {
-        bytes.consume(bytes.available());
-        io.stats.count(Counter::IwarpStartupErrors);
-        self.fail(MpaFault::Startup, TerminatedHeaders::default(), io)
     }
 }

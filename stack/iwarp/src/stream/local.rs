@@ -37,20 +37,13 @@ impl<F: Framing> Stream<F> {
     /// Returns whether a completion or request waits until no core uses an invalidated steering tag.
     pub fn awaits_quiescence(&self) -> bool {
         self.pending_delivery.is_some()
-            || self.sender.awaits_quiescence()
-            || self.send_progress.awaits_quiescence()
+            || self.sender.awaits_quiescence
+            || self.send_progress.awaits_quiescence
     }
 
     /// Returns whether a delivery waits for that, and so do all bytes after it.
     pub fn has_pending_delivery(&self) -> bool {
         self.pending_delivery.is_some()
-    }
-
-    /// Carries out the requests at the front of the send queue that send nothing, without waiting for TCP.
-    pub fn run_local_requests<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
-        if self.state == StreamState::Open {
-            self.run_local_requests_now(io);
-        }
     }
 
     /// Returns a number that changes with every progress of a local Read; `None` while none is outstanding.
@@ -61,7 +54,7 @@ impl<F: Framing> Stream<F> {
 
     /// Retries what waits for quiescence. Afterwards more bytes may be readable and more units may be available.
     pub fn retry_after_quiescence<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
-        self.sender.retry();
+        self.sender.awaits_quiescence = false;
         if self.state == StreamState::Open {
             self.resume_delivery(io);
             self.complete(io);
@@ -101,12 +94,6 @@ impl<F: Framing> Stream<F> {
         Ok(())
     }
 
-    /// RFC 5040 s7.2, checks 4 and 5, before the last segment is placed.
-    #[cold]
-    pub(super) fn check_invalidate<C>(&self, stag: STag, io: &Io<'_, C>) -> Result<(), RdmapFault> {
-        Ok(io.memory.may_invalidate(stag, self.access_scope(), Invalidator::Remote)?)
-    }
-
     /// Invalidates the sink of an answered Read with Invalidate, before the Read completes.
     #[cold]
     pub(super) fn invalidate_sink<C>(
@@ -125,7 +112,7 @@ impl<F: Framing> Stream<F> {
     /// may be considered.
     #[cold]
     pub(super) fn run_local_request<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) -> bool {
-        let seq = self.sender.next();
+        let seq = self.sender.next;
         let Some(wqe) = io.sends.at(seq) else { return false };
         match self.execute_local(wqe, io) {
             Ok(condition) => {
@@ -136,7 +123,7 @@ impl<F: Framing> Stream<F> {
                 true
             }
             Err(LocalError::TryLater) => {
-                self.sender.defer();
+                self.sender.awaits_quiescence = true;
                 true
             }
             Err(LocalError::Failed(status)) => {

@@ -1,7 +1,7 @@
 //! The RDMAP stream of one queue pair: DDP and RDMAP, in the frames of a lower layer ([`Framing`]).
 //!
 //! For each call the core loop lends the two work rings, its callbacks, its view of memory and its counters ([`Io`]).
-//! In-order bytes go to [`Stream::on_readable`], TCP pulls units from [`Stream::unit_source`], and acknowledgements
+//! In-order bytes go to [`Stream::on_readable`], TCP pulls units from [`Stream::limited_source`], and acknowledgements
 //! go to [`Stream::on_acked`].
 //!
 //! ```text
@@ -36,7 +36,6 @@ use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{PdId, QpNum};
 
 pub use callbacks::{AtomicForwarder, CompletionSink, NoCredit, SharedReceives, SrqError, StreamCallbacks};
-pub use receive::Taken;
 pub use transmit::StreamSource;
 
 use crate::ddp::untagged::UntaggedQueue;
@@ -53,7 +52,7 @@ use complete::SendProgress;
 use cursor::SgeCursor;
 use local::PendingDelivery;
 use out_of_order::OutOfOrderPlacement;
-use transmit::Sender;
+use transmit::{Gate, Sender};
 
 /// What the core loop lends to a stream for one call.
 pub struct Io<'a, C> {
@@ -243,7 +242,7 @@ impl<F: Framing> Stream<F> {
             receiving: false,
             pending_delivery: None,
             framing: F::default(),
-            out_of_order: OutOfOrderPlacement::new_if_enabled(config.place_out_of_order),
+            out_of_order: config.place_out_of_order.then(Box::default),
             rtr_awaited: RtrKinds::empty(),
             error: None,
             terminated_headers: TerminatedHeaders::default(),
@@ -289,13 +288,13 @@ impl<F: Framing> Stream<F> {
     /// Returns whether FPDUs may be sent: always on an initiator, on a responder after the first FPDU has arrived
     /// (RFC 5044 s7.1.2, rule 4).
     pub fn may_send(&self) -> bool {
-        self.sender.may_send()
+        self.sender.gate != Gate::Closed
     }
 
     /// Returns whether a Terminate with `error` may be sent. RFC 5044 s7.1.2: a responder that has received no FPDU
     /// may not send one, not even a Terminate. s8: no Terminate is sent for a wrong start-up frame.
     pub fn may_send_terminate(&self, error: Terminate) -> bool {
-        self.sender.may_send() && error != MpaFault::Startup.into()
+        self.may_send() && error != MpaFault::Startup.into()
     }
 
     /// Returns the depths of Reads of its [`StreamConfig`].
@@ -308,6 +307,12 @@ impl<F: Framing> Stream<F> {
         self.state
     }
 
+    /// Returns whether an error, a Terminate or the core loop has ended the stream.
+    #[inline(always)]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, StreamState::Terminating | StreamState::Ended)
+    }
+
     /// Returns why the stream ended. `None` before the end, and if the core loop ended it.
     pub fn error(&self) -> Option<StreamError> {
         self.error
@@ -317,7 +322,7 @@ impl<F: Framing> Stream<F> {
     /// disconnect may send its FIN. RFC 6581 s9.2: the ready-to-receive indication must be sent, and answered if it
     /// is a Read.
     pub fn is_drained<C>(&self, io: &mut Io<'_, C>) -> bool {
-        let indicated = self.sender.rtr().is_none() && !self.send_progress.awaits_rtr_read();
+        let indicated = self.sender.rtr().is_none() && !self.send_progress.rtr_read;
         io.sends.head() == io.sends.refresh() && self.responses.is_empty() && indicated
     }
 

@@ -9,11 +9,10 @@ use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::STag;
 
 use super::Stream;
-use super::transmit::SegmentSpace;
-use crate::ddp::{Header, TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
+use super::transmit::{Gate, SegmentSpace};
+use crate::ddp::{Header, TAGGED_BYTES, Tagged};
 use crate::framing::Framing;
 use crate::mpa::startup::{Rtr, RtrKinds};
-use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{Opcode, OutstandingRequest, READ_QUEUE, ReadRequest, SEND_QUEUE};
 
 /// Some adapters refuse a tagged message with steering tag 0, even an empty one, whose tag is not checked.
@@ -28,64 +27,30 @@ impl<F: Framing> Stream<F> {
     #[cold]
     pub(super) fn fill_rtr(&mut self, room: &mut [u8], stats: &CoreStats) -> usize {
         let Some(rtr) = self.sender.rtr() else { return 0 };
-        let mut room = SegmentSpace::new(room, &self.framing);
-        let Some(ulpdu_bytes) = self.write_rtr(rtr, &mut room) else { return 0 };
-        let written = self.complete_frame(room.bytes, ulpdu_bytes);
-        if written > 0 {
-            self.rtr_sent(rtr);
-            stats.count(Counter::IwarpTxFpdus);
-            stats.count(Counter::IwarpTxRtrs);
-        }
-        written
-    }
-
-    fn write_rtr(&mut self, rtr: Rtr, room: &mut SegmentSpace<'_>) -> Option<usize> {
-        let (send_msn, read_msn) = self.sender.next_msns();
-        let untagged = |opcode: Opcode, qn, msn| Untagged {
-            last: true,
-            ulp: opcode.control(),
-            ulp_word: 0,
-            qn,
-            msn,
-            mo: 0,
-        };
-        match rtr {
-            Rtr::Send => {
-                let out = room.ulpdu::<F>(UNTAGGED_BYTES)?;
-                Some(untagged(Opcode::Send, SEND_QUEUE, *send_msn).encode(out))
-            }
+        let room = &mut SegmentSpace::new(room, &self.framing);
+        // A Send or a Read counts as a message of its queue, so the application's first Send is number 2.
+        let written = match rtr {
+            Rtr::Send => self.untagged_segment(Opcode::Send, SEND_QUEUE, &[], room),
             Rtr::Write => {
-                let out = room.ulpdu::<F>(TAGGED_BYTES)?;
                 let ulp = Opcode::Write.control();
-                Some(Tagged { last: true, ulp, stag: RTR_STAG, tagged_offset: 0 }.encode(out))
+                let header = Tagged { last: true, ulp, stag: RTR_STAG, tagged_offset: 0 };
+                let bytes = room.ulpdu::<F>(TAGGED_BYTES).map(|ulpdu| header.encode(ulpdu));
+                bytes.map(|bytes| self.complete_frame(room.bytes, bytes))
             }
             // Without memory for the Read nothing is written. The indication is tried again.
             Rtr::Read if !self.outstanding.reserve() => None,
-            Rtr::Read => {
-                let out = room.ulpdu::<F>(UNTAGGED_BYTES + READ_REQUEST_BYTES)?;
-                untagged(Opcode::ReadRequest, READ_QUEUE, *read_msn).encode(out);
-                *out.last_chunk_mut()? = RTR_READ.encode();
-                Some(UNTAGGED_BYTES + READ_REQUEST_BYTES)
-            }
+            Rtr::Read => self.untagged_segment(Opcode::ReadRequest, READ_QUEUE, &RTR_READ.encode(), room),
+        };
+        let Some(written) = written else { return 0 };
+        self.sender.gate = Gate::Open;
+        if rtr == Rtr::Read {
+            let ReadRequest { sink_stag, sink_to, bytes, .. } = RTR_READ;
+            self.outstanding.push_rtr(OutstandingRequest::new(sink_stag, sink_to, bytes, 0));
+            self.send_progress.rtr_read = true;
         }
-    }
-
-    fn rtr_sent(&mut self, rtr: Rtr) {
-        self.sender.rtr_sent();
-        let (send_msn, read_msn) = self.sender.next_msns();
-        match rtr {
-            // The indication counts as a message of its queue, so the application's first Send is number 2.
-            Rtr::Send => *send_msn = send_msn.wrapping_add(1),
-            Rtr::Write => {}
-            Rtr::Read => {
-                *read_msn = read_msn.wrapping_add(1);
-                let ReadRequest { sink_stag, sink_to, bytes, .. } = RTR_READ;
-                let (placed, seq, invalidates, atomic) = (0, 0, false, false);
-                let read = OutstandingRequest { sink_stag, sink_to, bytes, placed, seq, invalidates, atomic };
-                self.outstanding.push_rtr(read);
-                self.send_progress.rtr_read_sent();
-            }
-        }
+        stats.count(Counter::IwarpTxFpdus);
+        stats.count(Counter::IwarpTxRtrs);
+        written
     }
 
     /// Returns whether a responder's first FPDU is an indication that consumes no receive: a Send of no octets, or an

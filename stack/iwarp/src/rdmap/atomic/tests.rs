@@ -4,7 +4,7 @@ use ironwarp_mem::AccessError;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ddp::Header;
+use crate::ddp::{Header, Untagged};
 use crate::rdmap::{Opcode, TerminatedHeaders, terminate::TERMINATE_BYTES_MAX};
 use crate::terminate::Terminate;
 
@@ -74,14 +74,15 @@ const RESPONSE: AtomicResponse = AtomicResponse { identifier: 0xcafe_0007, origi
 
 fn segment(profile: Rfc7306Profile, opcode: Opcode, msn: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![0xee; 18];
-    profile.header(opcode, msn).unwrap().encode(&mut out);
+    Untagged::whole(opcode.control(), profile.queue(opcode).unwrap(), msn).encode(&mut out);
     out.extend(payload);
     out
 }
 
 fn split(profile: Rfc7306Profile, ulpdu: &[u8]) -> (Opcode, &[u8]) {
     let Ok((Header::Untagged(header), payload)) = Header::decode(ulpdu) else { panic!("untagged") };
-    (profile.untagged(&header).unwrap(), payload)
+    Opcode::check_version(header.ulp).unwrap();
+    (profile.expected(&header).unwrap(), payload)
 }
 
 fn requested(profile: Rfc7306Profile, ulpdu: &[u8]) -> Result<AtomicRequest, RdmapFault> {
@@ -277,7 +278,7 @@ proptest! {
         octets[0] &= 0x7f;
         octets[6..10].copy_from_slice(&u32::from(queue).to_be_bytes());
         if let Ok((Header::Untagged(header), _)) = Header::decode(&octets)
-            && let Ok(opcode) = profile.untagged(&header)
+            && let Some(opcode) = profile.expected(&header)
         {
             prop_assert_eq!(profile.queue(opcode), Some(header.qn));
         }

@@ -51,7 +51,7 @@ use crate::rdmap::Opcode;
 use crate::wr::SgeList;
 #[cfg(test)]
 pub(super) use placed_runs::PLACED_RUNS_MAX;
-use placed_runs::{NotRecorded, PlacedRuns};
+use placed_runs::PlacedRuns;
 
 /// The state of out-of-order placement.
 #[derive(Debug, Default)]
@@ -61,53 +61,8 @@ pub(super) struct OutOfOrderPlacement {
     runs: PlacedRuns,
 }
 
-/// Why a segment beyond a gap is not placed out of order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum SkipReason {
-    /// No marker that has arrived locates an FPDU in it.
-    NoMarker,
-    /// Its CRC or a marker is wrong.
-    BadFpdu,
-    /// It is untagged.
-    Untagged,
-    /// It ends a message.
-    Last,
-    /// Its header or operation does not place data.
-    Header,
-    /// It is no part of the response to the oldest Read.
-    Response,
-    /// Its steering tag does not allow the access.
-    Access,
-    /// It overlaps an earlier out-of-order placement.
-    Overlap,
-    /// There is no space to record it.
-    Full,
-}
-
-impl SkipReason {
-    fn counter(self) -> Counter {
-        match self {
-            SkipReason::NoMarker => Counter::IwarpOutOfOrderSkippedNoMarker,
-            SkipReason::BadFpdu => Counter::IwarpOutOfOrderSkippedBadFpdu,
-            SkipReason::Untagged => Counter::IwarpOutOfOrderSkippedUntagged,
-            SkipReason::Last => Counter::IwarpOutOfOrderSkippedLast,
-            SkipReason::Header => Counter::IwarpOutOfOrderSkippedHeader,
-            SkipReason::Response => Counter::IwarpOutOfOrderSkippedResponse,
-            SkipReason::Access => Counter::IwarpOutOfOrderSkippedAccess,
-            SkipReason::Overlap => Counter::IwarpOutOfOrderSkippedOverlap,
-            SkipReason::Full => Counter::IwarpOutOfOrderSkippedFull,
-        }
-    }
-}
-
-impl From<NotRecorded> for SkipReason {
-    fn from(why: NotRecorded) -> Self {
-        match why {
-            NotRecorded::Overlap => SkipReason::Overlap,
-            NotRecorded::Full => SkipReason::Full,
-        }
-    }
-}
+/// What becomes of a segment beyond a gap: placed, or the counter of why not.
+type Placed = Result<(), Counter>;
 
 impl Stream<Mpa> {
     /// Returns whether [`Stream::on_out_of_order`] can place anything: the queue pair enabled it, and received data
@@ -127,7 +82,7 @@ impl Stream<Mpa> {
         };
         let Some(latest) = bytes.latest() else { return };
         let Some(mut at) = find_start(&marker_state, &latest, bytes) else {
-            return io.stats.count(SkipReason::NoMarker.counter());
+            return io.stats.count(Counter::IwarpOutOfOrderSkippedNoMarker);
         };
         while at < latest.piece.end {
             let Some(end) = fpdu_end(&marker_state, at, bytes).filter(|&end| end <= latest.run.end) else {
@@ -135,9 +90,11 @@ impl Stream<Mpa> {
             };
             if let Err(reason) = self.on_out_of_order_fpdu((at..end, latest.piece.start), bytes, scratch, io)
             {
-                io.stats.count(reason.counter());
-                if reason == SkipReason::BadFpdu {
-                    return self.stop_out_of_order();
+                io.stats.count(reason);
+                if reason == Counter::IwarpOutOfOrderSkippedBadFpdu {
+                    // The recorded runs remain.
+                    self.out_of_order.iter_mut().for_each(|out_of_order| out_of_order.active = false);
+                    return;
                 }
             }
             at = end;
@@ -151,7 +108,7 @@ impl Stream<Mpa> {
         bytes: &impl OutOfOrderBytes,
         scratch: &mut [u8],
         io: &Io<'_, C>,
-    ) -> Result<(), SkipReason> {
+    ) -> Placed {
         let (Some(marker_state), Some(out_of_order)) =
             (self.framing.rx_markers, self.out_of_order.as_deref())
         else {
@@ -161,54 +118,50 @@ impl Stream<Mpa> {
             return Ok(());
         }
         let ulpdu = decode(&mut marker_state.advanced_by(fpdu.start), &fpdu, bytes, scratch)
-            .map_err(|_| SkipReason::BadFpdu)?;
+            .map_err(|_| Counter::IwarpOutOfOrderSkippedBadFpdu)?;
         if fpdu.end <= latest_start { Ok(()) } else { self.place_out_of_order_segment(fpdu, ulpdu, io) }
     }
 }
 
 impl<F: Framing> Stream<F> {
-    fn place_out_of_order_segment<C>(
-        &mut self,
-        fpdu: Range<u32>,
-        ulpdu: &[u8],
-        io: &Io<'_, C>,
-    ) -> Result<(), SkipReason> {
-        let (header, payload) = match Header::decode(ulpdu).map_err(|_| SkipReason::Header)? {
-            (Header::Tagged(header), payload) => (header, payload),
-            (Header::Untagged(_), _) => return Err(SkipReason::Untagged),
-        };
+    fn place_out_of_order_segment<C>(&mut self, fpdu: Range<u32>, ulpdu: &[u8], io: &Io<'_, C>) -> Placed {
+        let (header, payload) =
+            match Header::decode(ulpdu).map_err(|_| Counter::IwarpOutOfOrderSkippedHeader)? {
+                (Header::Tagged(header), payload) => (header, payload),
+                (Header::Untagged(_), _) => return Err(Counter::IwarpOutOfOrderSkippedUntagged),
+            };
         let need = self.required_access(&header, payload.len())?;
         if payload.is_empty() {
             return Ok(());
         }
         // RFC 5041 s7.1: the checks before placement.
-        let bytes = u32::try_from(payload.len()).map_err(|_| SkipReason::Header)?;
-        self.check_withheld(need).map_err(|_| SkipReason::Access)?;
+        let bytes = u32::try_from(payload.len()).map_err(|_| Counter::IwarpOutOfOrderSkippedHeader)?;
+        self.check_withheld(need).map_err(|_| Counter::IwarpOutOfOrderSkippedAccess)?;
         let span = io.memory.resolve(header.stag, self.access_scope(), header.tagged_offset, bytes, need);
-        let span = span.map_err(|_| SkipReason::Access)?;
+        let span = span.map_err(|_| Counter::IwarpOutOfOrderSkippedAccess)?;
         let Some(out_of_order) = self.out_of_order.as_deref_mut() else { return Ok(()) };
         let memory = span.addresses();
         out_of_order.runs.check(&fpdu, &memory)?;
-        span.copy_in(0, payload).map_err(|_| SkipReason::Access)?;
+        span.copy_in(0, payload).map_err(|_| Counter::IwarpOutOfOrderSkippedAccess)?;
         out_of_order.runs.add(fpdu, memory);
         io.stats.count(Counter::IwarpOutOfOrderPlacements);
         Ok(())
     }
 
     /// Returns the right that a tagged segment needs, if it may be placed out of order.
-    fn required_access(&self, header: &Tagged, payload_bytes: usize) -> Result<Access, SkipReason> {
+    fn required_access(&self, header: &Tagged, payload_bytes: usize) -> Result<Access, Counter> {
         // `docs/semantics.md`, Placement: the end of a Write is never placed out of order. The end of a response
         // completes its Read.
         if header.last {
-            return Err(SkipReason::Last);
+            return Err(Counter::IwarpOutOfOrderSkippedLast);
         }
         match Opcode::decode(header.ulp) {
             Ok(Opcode::Write) => Ok(Access::REMOTE_WRITE),
             Ok(Opcode::ReadResponse) if self.outstanding.accepts_out_of_order(header, payload_bytes) => {
                 Ok(Access::LOCAL_WRITE)
             }
-            Ok(Opcode::ReadResponse) => Err(SkipReason::Response),
-            _ => Err(SkipReason::Header),
+            Ok(Opcode::ReadResponse) => Err(Counter::IwarpOutOfOrderSkippedResponse),
+            _ => Err(Counter::IwarpOutOfOrderSkippedHeader),
         }
     }
 
@@ -220,21 +173,9 @@ impl<F: Framing> Stream<F> {
             out_of_order.active = true;
         }
     }
-
-    /// Stops placement. The recorded runs remain.
-    fn stop_out_of_order(&mut self) {
-        if let Some(out_of_order) = &mut self.out_of_order {
-            out_of_order.active = false;
-        }
-    }
 }
 
 impl OutOfOrderPlacement {
-    /// Creates the state if the queue pair enables out-of-order placement.
-    pub(super) fn new_if_enabled(wanted: bool) -> Option<Box<OutOfOrderPlacement>> {
-        wanted.then(Box::default)
-    }
-
     /// The next FPDU in order has `bytes` octets.
     #[inline]
     pub(super) fn on_next_in_order(&mut self, bytes: usize) {

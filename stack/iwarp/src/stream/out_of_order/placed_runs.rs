@@ -18,6 +18,7 @@
 use core::ops::Range;
 
 use arrayvec::ArrayVec;
+use ironwarp_stats::Counter;
 
 /// The largest number of runs of one stream. A loss ends a run, and so does the last segment of a message: this
 /// covers a few losses in one window, or a few messages after one loss.
@@ -30,15 +31,6 @@ struct PlacedRun {
     octets: Range<u32>,
     /// The addresses from the lowest to the highest that were written.
     memory: Range<usize>,
-}
-
-/// Why a placement cannot be recorded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum NotRecorded {
-    /// It overlaps an earlier placement, and the order of the two would be lost.
-    Overlap,
-    /// There are already as many runs as allowed.
-    Full,
 }
 
 /// The FPDUs of one stream that were placed and not delivered.
@@ -56,14 +48,15 @@ impl PlacedRuns {
         self.runs.iter().any(|run| contains(&run.octets, fpdu))
     }
 
-    /// Checks that the placement of an FPDU can be recorded.
-    pub(super) fn check(&self, fpdu: &Range<u32>, memory: &Range<usize>) -> Result<(), NotRecorded> {
+    /// Checks that the placement of an FPDU can be recorded. Returns the counter of why not: it overlaps an earlier
+    /// placement, and the order of the two would be lost, or there are already as many runs as allowed.
+    pub(super) fn check(&self, fpdu: &Range<u32>, memory: &Range<usize>) -> Result<(), Counter> {
         if self.runs.iter().any(|run| overlap(&run.memory, memory)) {
-            return Err(NotRecorded::Overlap);
+            return Err(Counter::IwarpOutOfOrderSkippedOverlap);
         }
         let extends = |run: &PlacedRun| run.octets.end == fpdu.start || run.octets.start == fpdu.end;
         if self.runs.is_full() && !self.runs.iter().any(extends) {
-            return Err(NotRecorded::Full);
+            return Err(Counter::IwarpOutOfOrderSkippedFull);
         }
         Ok(())
     }
@@ -222,7 +215,7 @@ mod tests {
     fn the_number_of_runs_is_limited() {
         let at: Vec<u32> = (1..=PLACED_RUNS_MAX as u32).map(|at| at * 200).collect();
         let runs = runs_at(&at);
-        assert_eq!(runs.check(&(5000..5100), &(0..80)), Err(NotRecorded::Full));
+        assert_eq!(runs.check(&(5000..5100), &(0..80)), Err(Counter::IwarpOutOfOrderSkippedFull));
         // An FPDU adjacent to a run needs no space.
         assert_eq!(runs.check(&(300..400), &(3000..3080)), Ok(()));
         assert_eq!(runs.check(&(100..200), &(0..80)), Ok(()));
@@ -231,7 +224,7 @@ mod tests {
     #[test]
     fn a_run_whose_memory_is_written_again_is_removed() {
         let mut runs = runs_at(&[100, 300]);
-        assert_eq!(runs.check(&(500..600), &(1079..1100)), Err(NotRecorded::Overlap));
+        assert_eq!(runs.check(&(500..600), &(1079..1100)), Err(Counter::IwarpOutOfOrderSkippedOverlap));
         assert_eq!(runs.check(&(500..600), &(1080..1100)), Ok(()));
         assert_eq!((runs.remove_overlapping(&(900..1000)), runs.remove_overlapping(&(1000..1001))), (0, 1));
         assert_eq!(octets(&runs), [(300, 400)]);

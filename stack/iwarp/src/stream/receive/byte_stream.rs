@@ -7,16 +7,7 @@ use ironwarp_stats::Counter;
 
 use crate::mpa::{Mpa, MpaFault, fpdu};
 use crate::rdmap::TerminatedHeaders;
-use crate::stream::{CompletionSink, Io, Stream, StreamCallbacks, StreamError, StreamState};
-
-/// What [`Stream::on_readable_fast`] has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Taken {
-    /// Bytes that the stream took. The others are no whole FPDU, or have to wait.
-    pub bytes: usize,
-    /// The stream ended.
-    pub ended: bool,
-}
+use crate::stream::{CompletionSink, Io, Stream, StreamCallbacks, StreamError};
 
 impl Stream<Mpa> {
     /// Takes every whole FPDU from `bytes` and leaves incomplete ones. An FPDU in several pieces is gathered in
@@ -41,44 +32,48 @@ impl Stream<Mpa> {
             if bytes.front().len() < size {
                 io.stats.count(Counter::IwarpRxFpdusReassembled);
             }
-            let decoded = self.framing.decode(size, bytes, scratch);
-            let outcome = self.on_fpdu(decoded, io);
+            let outcome = match self.framing.decode(size, bytes, scratch) {
+                Ok(ulpdu) => self.on_ulpdu(ulpdu, io),
+                Err(fault) => Err(self.on_bad_fpdu(fault, io)),
+            };
             bytes.consume(size);
             if outcome.is_err() {
                 bytes.consume(bytes.available());
                 return outcome;
             }
         }
-        if matches!(self.state, StreamState::Terminating | StreamState::Ended) {
+        if self.has_ended() {
             bytes.consume(bytes.available());
         }
         Ok(())
     }
 
     /// [`Stream::on_readable`] for bytes in one piece, of a stream that [reads lent bytes](Stream::reads_lent_bytes).
-    /// `crc` is that of the first FPDU, if it was computed before. [`Stream::error`] says why the stream ended, if it did.
+    /// `crc` is that of the first FPDU, if it was computed before. Returns how many bytes the stream took: the others are
+    /// no whole FPDU, or have to wait. Then [`Stream::state`] shows whether the stream ended, and [`Stream::error`] why.
     #[inline(always)]
     pub fn on_readable_fast<C: StreamCallbacks>(
         &mut self,
         bytes: &[u8],
         mut crc: PrefixCrc,
         io: &mut Io<'_, C>,
-    ) -> Taken {
+    ) -> usize {
         let mut rest = bytes;
         while self.receiving
             && let Some((whole, after)) = fpdu::split_whole(rest)
         {
-            let decoded = fpdu::decode_with(whole, self.framing.crc, core::mem::take(&mut crc));
-            if self.on_fpdu(decoded, io).is_err() {
-                return Taken { bytes: bytes.len(), ended: true };
-            }
+            let outcome = match fpdu::decode_with(whole, self.framing.crc, core::mem::take(&mut crc)) {
+                Ok(ulpdu) => self.on_ulpdu(ulpdu, io),
+                Err(fault) => Err(self.on_bad_fpdu(fault, io)),
+            };
+            debug_assert!(outcome.is_ok() || self.has_ended());
             rest = after;
         }
-        if matches!(self.state, StreamState::Terminating | StreamState::Ended) {
-            rest = &[];
+        if self.has_ended() {
+            return bytes.len();
         }
         // `rest` is the end of `bytes`.
-        Taken { bytes: bytes.len().wrapping_sub(rest.len()), ended: false }
+        bytes.len().wrapping_sub(rest.len())
     }
 
     /// Returns whether the stream may take bytes that are not in TCP's queue: in full operation, without markers and
@@ -99,26 +94,12 @@ impl Stream<Mpa> {
         Some((sum + checksum::sum(rest), PrefixCrc { bytes: bytes as u32, crc }))
     }
 
-    #[inline(always)]
-    fn on_fpdu<C: StreamCallbacks>(
-        &mut self,
-        decoded: Result<&[u8], MpaFault>,
-        io: &mut Io<'_, C>,
-    ) -> Result<(), StreamError> {
-        // RFC 5044 s7.1.2, rule 4: a responder may send once the initiator is in full operation. The gate opens even
-        // for a wrong CRC: otherwise the Terminate for it could not be sent.
-        let first = self.sender.open_gate();
-        io.stats.count(Counter::IwarpRxFpdus);
-        let ulpdu = match decoded {
-            Ok(ulpdu) => ulpdu,
-            Err(fault) => return Err(self.on_bad_fpdu(fault, io)),
-        };
-        self.on_ulpdu(ulpdu, first, io)
-    }
-
-    /// RFC 5044 s8: neither this FPDU nor anything after it is used.
+    /// RFC 5044 s8: neither this FPDU nor anything after it is used. A responder's gate opens all the same: otherwise the
+    /// Terminate could not be sent.
     #[cold]
     fn on_bad_fpdu<C: CompletionSink>(&mut self, fault: MpaFault, io: &mut Io<'_, C>) -> StreamError {
+        self.sender.open_gate();
+        io.stats.count(Counter::IwarpRxFpdus);
         let counter = match fault {
             MpaFault::Marker => Counter::IwarpRxMarkerErrors,
             MpaFault::Crc => Counter::IwarpRxCrcErrors,

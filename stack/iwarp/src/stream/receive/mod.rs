@@ -7,8 +7,7 @@
 mod byte_stream;
 mod fast;
 
-pub use byte_stream::Taken;
-use ironwarp_mem::{Access, AccessError, AccessScope};
+use ironwarp_mem::{Access, AccessError, AccessScope, Invalidator};
 use ironwarp_stats::Counter;
 use ironwarp_types::STag;
 
@@ -90,19 +89,16 @@ impl<F: Framing> Stream<F> {
         if !self.receiving {
             return Ok(self.state != StreamState::Open);
         }
-        let first = self.sender.open_gate();
-        io.stats.count(Counter::IwarpRxFpdus);
-        self.on_ulpdu(ulpdu, first, io).map(|()| true)
+        self.on_ulpdu(ulpdu, io).map(|()| true)
     }
 
-    /// Handles a ULPDU. The `first` one may be a ready-to-receive indication.
+    /// Handles the ULPDU of the next frame.
     #[inline(always)]
-    fn on_ulpdu<C: StreamCallbacks>(
-        &mut self,
-        ulpdu: &[u8],
-        first: bool,
-        io: &mut Io<'_, C>,
-    ) -> Result<(), StreamError> {
+    fn on_ulpdu<C: StreamCallbacks>(&mut self, ulpdu: &[u8], io: &mut Io<'_, C>) -> Result<(), StreamError> {
+        // RFC 5044 s7.1.2, rule 4: a responder may send once the initiator is in full operation. Its first frame may be
+        // a ready-to-receive indication.
+        let first = self.sender.open_gate();
+        io.stats.count(Counter::IwarpRxFpdus);
         if first && self.is_rtr_send(ulpdu, io.stats) {
             return Ok(());
         }
@@ -165,7 +161,7 @@ impl<F: Framing> Stream<F> {
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamFault> {
         let checked = self.outstanding.check(header, payload.len());
-        checked.map_err(|error| bad_response(error, self.send_progress.awaits_rtr_read()))?;
+        checked.map_err(|error| bad_response(error, self.send_progress.rtr_read))?;
         self.place_tagged(header, payload, Access::LOCAL_WRITE, io).map_err(|fault| {
             StreamFault::with_failed_wqe(fault, FailedWqe::Read, CompletionStatus::LocalProtection)
         })?;
@@ -217,9 +213,11 @@ impl<F: Framing> Stream<F> {
         }
         let wqe = io.receives.at(head);
         let opcode = self.check_send(header, payload.len(), wqe)?;
-        // RFC 5040 s5.3: the tag is checked with the last segment of the message.
+        // RFC 5040 s5.3 and s7.2, checks 4 and 5: the tag is checked with the last segment, before that is placed.
         if opcode.invalidates() && header.last {
-            self.check_invalidate(STag(header.ulp_word), io)?;
+            let checked =
+                io.memory.may_invalidate(STag(header.ulp_word), self.access_scope(), Invalidator::Remote);
+            checked.map_err(RdmapFault::from)?;
         }
         let wqe = wqe.ok_or(DdpFault::NoBuffer)?;
         let view =
@@ -373,7 +371,7 @@ impl<F: Framing> Stream<F> {
             return Err(RdmapFault::StreamCatastrophic.into());
         }
         // A side that has sent a request is past start-up, and so is its peer.
-        let starting = self.sender.next() == 0 && !self.sender.is_under_way();
+        let starting = self.sender.next == 0 && !self.sender.under_way;
         let error = Terminate::decode(payload, starting).ok_or(RdmapFault::Unspecified)?;
         self.detect_no_peer_atomics(error, payload, io);
         self.peer_terminated(error, io);
@@ -406,9 +404,9 @@ impl<F: Framing> Stream<F> {
 
     /// Returns the sequence number of the oldest Read or atomic operation without a complete response.
     pub(super) fn oldest_unanswered<C>(&self, io: &Io<'_, C>) -> Option<u32> {
-        let mut answered = self.send_progress.reads_done();
+        let mut answered = self.send_progress.reads_done;
         let mut seq = io.sends.head();
-        while seq != self.sender.next() {
+        while seq != self.sender.next {
             let is_read = io.sends.at(seq)?.opcode.expects_response();
             if is_read && answered == 0 {
                 return Some(seq);

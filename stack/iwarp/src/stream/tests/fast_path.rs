@@ -295,10 +295,10 @@ fn read_lent(side: &mut Endpoint, octets: &[u8], knows_crc: bool) -> Result<(), 
         None if knows_crc => PrefixCrc { bytes: covered as u32, crc: crc32c(&octets[..covered]) },
         None => PrefixCrc::default(),
     };
-    let Taken { bytes, ended } = side.with(|stream, io| stream.on_readable_fast(octets, crc, io));
-    side.arrived.push(&octets[bytes..]);
+    let taken = side.with(|stream, io| stream.on_readable_fast(octets, crc, io));
+    side.arrived.push(&octets[taken..]);
     side.check();
-    if ended { side.stream.error().map_or(Ok(()), Err) } else { Ok(()) }
+    side.stream.error().map_or(Ok(()), Err)
 }
 
 proptest! {

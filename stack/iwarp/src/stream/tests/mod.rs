@@ -218,8 +218,10 @@ impl<F: Framing> Endpoint<F> {
     fn pull(&mut self, room: usize) -> Vec<u8> {
         let mut out = vec![0xee; room];
         let Endpoint { stream, sends, receives, memory, stats, log, .. } = self;
-        let mut source =
-            stream.unit_source(Io { sends, receives, rq_producer: None, callbacks: log, memory, stats });
+        let mut source = stream.limited_source(
+            Io { sends, receives, rq_producer: None, callbacks: log, memory, stats },
+            i64::MAX,
+        );
         let bytes = source.fill(&mut out);
         if let Some(sum) = source.sum() {
             assert_eq!(checksum::fold(sum), checksum::fold(checksum::sum(&out[..bytes])), "{bytes} octets");

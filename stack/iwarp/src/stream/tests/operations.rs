@@ -3,7 +3,7 @@
 use super::*;
 use crate::completion::CompletionFlags;
 use crate::ddp::{Tagged, Untagged};
-use crate::rdmap::ReadRequest;
+use crate::rdmap::{READ_QUEUE, ReadRequest, SEND_QUEUE};
 use ironwarp_mem::AccessScope;
 
 /// A whole untagged message in one segment: control octets, the tag to invalidate, queue, number, offset 0, payload.
@@ -145,8 +145,8 @@ fn every_segment_of_a_send_carries_the_same_tag_to_invalidate() {
 fn sent_message_numbers_wrap() {
     let mut a = Endpoint::initiator();
     let sink = a.region(8, EVERYTHING);
-    let (sends, reads) = a.stream.sender.next_msns();
-    (*sends, *reads) = (u32::MAX - 1, u32::MAX);
+    *a.stream.sender.msn(SEND_QUEUE) = u32::MAX - 1;
+    *a.stream.sender.msn(READ_QUEUE) = u32::MAX;
     (1..=4).for_each(|id| a.send_inline(id, b"x"));
     (5..=7).for_each(|id| a.read(id, all(&sink), (STag(1), 0)));
     let sent = ulpdus(&a.pull(SEGMENT_BYTES));

@@ -13,12 +13,12 @@ use ironwarp_stats::Counter;
 
 use super::SegmentSpace;
 use crate::completion::CompletionStatus;
-use crate::ddp::UNTAGGED_BYTES;
+use crate::ddp::{UNTAGGED_BYTES, Untagged};
 use crate::framing::Framing;
 use crate::rdmap::atomic::{ATOMIC_REQUEST_BYTES, ATOMIC_RESPONSE_BYTES};
 use crate::rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicRequest, AtomicResponse, Immediate, Opcode, OutstandingRequest, READ_QUEUE,
-    RdmapFault, ResponderEntry, Rfc7306Profile, TerminatedHeaders,
+    RdmapFault, ResponderEntry, Rfc7306Profile, SEND_QUEUE, TerminatedHeaders,
 };
 use crate::stream::cursor::MemoryView;
 use crate::stream::{AtomicForwarder, CompletionSink, Io, Stream};
@@ -56,7 +56,8 @@ impl<F: Framing> Stream<F> {
         // RFC 7306 s6.3: exactly eight octets.
         let bytes = wqe.inline_bytes().filter(|_| wqe.is_inline()).unwrap_or_default();
         let octets = Immediate::decode(bytes).map_err(|_| CompletionStatus::LocalLength)?.encode();
-        let Some(written) = self.untagged_segment(profile, opcode, &octets, room) else { return Ok(None) };
+        let queue = profile.queue(opcode).unwrap_or(SEND_QUEUE);
+        let Some(written) = self.untagged_segment(opcode, queue, &octets, room) else { return Ok(None) };
         self.send_progress.set_done_when_acked(self.sender.next);
         self.sender.advance(octets.len(), true);
         Ok(Some(written))
@@ -87,19 +88,10 @@ impl<F: Framing> Stream<F> {
         }
         let (stag, tagged_offset) = (wqe.remote_stag, wqe.remote_to);
         let octets = AtomicRequest { identifier: seq, stag, tagged_offset, operation }.encode();
-        let written = self.untagged_segment(profile, Opcode::AtomicRequest, &octets, room);
+        let written = self.untagged_segment(Opcode::AtomicRequest, READ_QUEUE, &octets, room);
         if written.is_some() {
-            let (sink_stag, sink_to, bytes) = (sink.lkey, sink.addr, WORD_BYTES);
-            let (placed, invalidates, atomic) = (0, false, true);
-            self.outstanding.push(OutstandingRequest {
-                sink_stag,
-                sink_to,
-                bytes,
-                placed,
-                seq,
-                invalidates,
-                atomic,
-            });
+            let request = OutstandingRequest::new(sink.lkey, sink.addr, WORD_BYTES, seq);
+            self.outstanding.push(OutstandingRequest { atomic: true, ..request });
             self.sender.advance(0, true);
         }
         Ok(written)
@@ -131,12 +123,13 @@ impl<F: Framing> Stream<F> {
         let original = match outcome {
             Ok(original) => original,
             Err(fault) => {
-                self.fail(fault, terminated_headers(profile, msn), io);
+                self.fail(fault, terminated_headers(msn), io);
                 return None;
             }
         };
         let octets = AtomicResponse { identifier, original }.encode();
-        let written = self.untagged_segment(profile, Opcode::AtomicResponse, &octets, room);
+        let queue = profile.queue(Opcode::AtomicResponse).unwrap_or(ATOMIC_RESPONSE_QUEUE);
+        let written = self.untagged_segment(Opcode::AtomicResponse, queue, &octets, room);
         self.responses.advance(0, true);
         self.sender.responses_first = false;
         if self.responses.next_to_forward().is_some() {
@@ -176,37 +169,13 @@ impl<F: Framing> Stream<F> {
         let (scope, need) = (self.access_scope(), Access::REMOTE_ATOMIC);
         AtomicTarget { stag: request.stag, to: request.tagged_offset, scope, need }
     }
-
-    /// Writes a message of one segment with the next number of its queue; `None` if it does not fit.
-    #[inline(always)]
-    fn untagged_segment(
-        &mut self,
-        profile: Rfc7306Profile,
-        opcode: Opcode,
-        octets: &[u8],
-        room: &mut SegmentSpace<'_>,
-    ) -> Option<usize> {
-        let number = match profile.queue(opcode)? {
-            READ_QUEUE => &mut self.sender.read_msn,
-            ATOMIC_RESPONSE_QUEUE => &mut self.sender.atomic_msn,
-            _ => &mut self.sender.send_msn,
-        };
-        let ulpdu_bytes = UNTAGGED_BYTES + octets.len();
-        let (header, payload) = room.ulpdu::<F>(ulpdu_bytes)?.split_at_mut_checked(UNTAGGED_BYTES)?;
-        profile.header(opcode, *number)?.encode(header);
-        payload.copy_from_slice(octets);
-        *number = number.wrapping_add(1);
-        Some(self.complete_frame(room.bytes, ulpdu_bytes))
-    }
 }
 
 /// Returns an Atomic Request as a Terminate shows it: the DDP header alone, rebuilt because it was not stored (RFC
 /// 7306 s8.1).
 #[cold]
-fn terminated_headers(profile: Rfc7306Profile, msn: u32) -> TerminatedHeaders {
+fn terminated_headers(msn: u32) -> TerminatedHeaders {
     let mut ulpdu = [0; UNTAGGED_BYTES + ATOMIC_REQUEST_BYTES];
-    if let Some(header) = profile.header(Opcode::AtomicRequest, msn) {
-        header.encode(&mut ulpdu);
-    }
+    Untagged::whole(Opcode::AtomicRequest.control(), READ_QUEUE, msn).encode(&mut ulpdu);
     TerminatedHeaders::segment(&ulpdu)
 }

@@ -20,7 +20,7 @@ use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::limits::{MESSAGE_BYTES_MAX, MULPDU_BYTES_MIN};
 
 pub(super) use segment_space::SegmentSpace;
-pub(super) use sender::Sender;
+pub(super) use sender::{Gate, Sender};
 
 use super::cursor::MemoryView;
 use super::{CompletionSink, Io, Stream, StreamCallbacks, StreamError, StreamState};
@@ -28,13 +28,11 @@ use crate::completion::CompletionStatus;
 use crate::ddp::{TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
 use crate::framing::Framing;
 use crate::mpa::MpaFault;
-use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{
     Opcode, OutstandingRequest, READ_QUEUE, RdmapFault, ReadRequest, ResponderEntry, SEND_QUEUE,
     TERMINATE_QUEUE, TerminatedHeaders,
 };
 use crate::wr::{SendFlags, SendOpcode, SendWqe};
-use sender::Gate;
 
 /// A message that does not fit in the rest of a segment is cut only if at least this fraction of the segment is left.
 /// A smaller piece is not worth another header.
@@ -52,19 +50,12 @@ enum TxChoice {
     Local,
 }
 
-/// A unit that a stream has written.
-struct Filled {
-    bytes: usize,
-    /// The stream had nothing else to send. Work that is posted later rings the doorbell.
-    emptied: bool,
-}
-
 /// A stream as a source of units for TCP.
 pub struct StreamSource<'s, 'i, F: Framing, C> {
     stream: &'s mut Stream<F>,
     io: Io<'i, C>,
     byte_limit: i64,
-    /// The last unit took all that the stream had.
+    /// The last unit took all that the stream had. Work that is posted later rings the doorbell.
     emptied: bool,
 }
 
@@ -76,15 +67,28 @@ impl<F: Framing, C> StreamSource<'_, '_, F, C> {
 }
 
 impl<F: Framing, C: StreamCallbacks> UnitSource for StreamSource<'_, '_, F, C> {
-    #[inline(always)]
+    /// Not inlined: the stream needs registers of its own.
+    #[inline(never)]
     fn fill(&mut self, room: &mut [u8]) -> usize {
         if self.byte_limit <= 0 {
             return 0;
         }
-        let Filled { bytes, emptied } = self.stream.fill(room, &mut self.io);
+        let (stream, io) = (&mut *self.stream, &mut self.io);
+        stream.sender.unit_sum = None;
+        let is_open = stream.state == StreamState::Open && stream.sender.gate == Gate::Open;
+        let bytes = match is_open & stream.fast.on {
+            // Fast: one message that is all. The loop for more would take registers.
+            true => match stream.fill_fast::<_, true>(room, io) {
+                Some(bytes) if !stream.config.complete_on_copy && stream.has_nothing_to_send(io) => {
+                    self.emptied = true;
+                    bytes
+                }
+                written => self.fill_general(room, written.unwrap_or(0)),
+            },
+            false => self.fill_in_any_state(room),
+        };
         // The limit is positive, and no slice has 2^63 bytes.
         self.byte_limit = self.byte_limit.wrapping_sub(bytes as i64);
-        self.emptied = emptied;
         bytes
     }
 
@@ -104,17 +108,67 @@ impl<F: Framing, C: StreamCallbacks> UnitSource for StreamSource<'_, '_, F, C> {
     }
 }
 
-impl<F: Framing> Stream<F> {
-    /// Returns the source of units for one call. A send that cannot be carried out ends the stream, so check
-    /// [`Stream::state`] afterwards.
-    pub fn unit_source<'s, 'i, C: StreamCallbacks>(
-        &'s mut self,
-        io: Io<'i, C>,
-    ) -> StreamSource<'s, 'i, F, C> {
-        self.limited_source(io, i64::MAX)
+impl<F: Framing, C: StreamCallbacks> StreamSource<'_, '_, F, C> {
+    #[inline(never)]
+    fn fill_in_any_state(&mut self, room: &mut [u8]) -> usize {
+        let (stream, io) = (&mut *self.stream, &mut self.io);
+        match stream.state {
+            StreamState::Open if stream.sender.gate == Gate::Open => self.fill_general(room, 0),
+            StreamState::Open => stream.fill_gated(room, io),
+            StreamState::Terminating => stream.fill_terminate(room, io.stats),
+            StreamState::Idle | StreamState::Ended => 0,
+        }
     }
 
-    /// [`Stream::unit_source`] limited to `byte_limit` bytes. The unit that exceeds the limit is still complete.
+    /// Fills `room`, of which the first `used` bytes are one frame already. The general path writes the first one.
+    #[inline(never)]
+    fn fill_general(&mut self, room: &mut [u8], mut used: usize) -> usize {
+        let (stream, io) = (&mut *self.stream, &mut self.io);
+        let whole = room.len();
+        let mut emptied = used > 0 && stream.has_nothing_to_send(io);
+        while !emptied
+            && (used == 0 || F::SHARES_UNITS)
+            && let Some(left) = room.get_mut(used..)
+        {
+            // The rest of a long message needs a segment of its own.
+            if stream.sender.under_way && left.len() < F::OVERHEAD_BYTES + TAGGED_BYTES {
+                break;
+            }
+            let is_fast = (used > 0) & stream.fast.on;
+            let written = if is_fast { stream.fill_fast::<_, false>(left, io) } else { None };
+            let bytes = match written {
+                Some(bytes) => bytes,
+                None => {
+                    let mut room = SegmentSpace::new(left, &stream.framing);
+                    // RFC 5044 s4.5: a partly filled segment never lowers MULPDU below 128 octets.
+                    let worth = room.bytes.len() >= whole / MIN_FILL_DIVISOR
+                        && F::fits(MULPDU_BYTES_MIN, room.usable);
+                    room.may_cut = used == 0 || worth;
+                    stream.next_frame(&mut room, io)
+                }
+            };
+            if bytes == 0 {
+                break;
+            }
+            if used > 0 {
+                // It is the sum of one frame.
+                stream.sender.unit_sum = None;
+            }
+            // At most the length of `room`.
+            used = used.wrapping_add(bytes);
+            emptied = stream.has_nothing_to_send(io);
+        }
+        if stream.config.complete_on_copy && stream.state == StreamState::Open {
+            stream.complete(io);
+        }
+        self.emptied = emptied;
+        used
+    }
+}
+
+impl<F: Framing> Stream<F> {
+    /// Returns the source of units for one call, limited to `byte_limit` bytes. The unit that exceeds the limit is still
+    /// complete. A send that cannot be carried out ends the stream, so check [`Stream::state`] afterwards.
     #[inline(always)]
     pub fn limited_source<'s, 'i, C: StreamCallbacks>(
         &'s mut self,
@@ -156,79 +210,6 @@ impl<F: Framing> Stream<F> {
         }
     }
 
-    #[inline(never)]
-    fn fill<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> Filled {
-        self.sender.unit_sum = None;
-        let is_open = self.state == StreamState::Open && self.sender.gate == Gate::Open;
-        if !(is_open & self.fast.on) {
-            return Filled { bytes: self.fill_in_any_state(room, io), emptied: false };
-        }
-        // Fast: one message that is all. The loop for more would take registers.
-        match self.fill_fast::<_, true>(room, io) {
-            Some(bytes) if !self.config.complete_on_copy && self.has_nothing_to_send(io) => {
-                Filled { bytes, emptied: true }
-            }
-            written => self.fill_general(room, written.unwrap_or(0), io),
-        }
-    }
-
-    #[inline(never)]
-    fn fill_in_any_state<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
-        match self.state {
-            StreamState::Open if self.sender.gate == Gate::Open => self.fill_general(room, 0, io).bytes,
-            StreamState::Open => self.fill_gated(room, io),
-            StreamState::Terminating => self.fill_terminate(room, io.stats),
-            StreamState::Idle | StreamState::Ended => 0,
-        }
-    }
-
-    /// Fills `room`, of which the first `used` bytes are one frame already. The general path writes the first one.
-    #[inline(never)]
-    fn fill_general<C: StreamCallbacks>(
-        &mut self,
-        room: &mut [u8],
-        mut used: usize,
-        io: &mut Io<'_, C>,
-    ) -> Filled {
-        let whole = room.len();
-        let mut emptied = used > 0 && self.has_nothing_to_send(io);
-        while !emptied
-            && (used == 0 || F::SHARES_UNITS)
-            && let Some(left) = room.get_mut(used..)
-        {
-            // The rest of a long message needs a segment of its own.
-            if self.sender.under_way && left.len() < F::OVERHEAD_BYTES + TAGGED_BYTES {
-                break;
-            }
-            let written = if (used > 0) & self.fast.on { self.fill_fast::<_, false>(left, io) } else { None };
-            let bytes = match written {
-                Some(bytes) => bytes,
-                None => {
-                    let mut room = SegmentSpace::new(left, &self.framing);
-                    // RFC 5044 s4.5: a partly filled segment never lowers MULPDU below 128 octets.
-                    let worth = room.bytes.len() >= whole / MIN_FILL_DIVISOR
-                        && F::fits(MULPDU_BYTES_MIN, room.usable);
-                    room.may_cut = used == 0 || worth;
-                    self.next_frame(&mut room, io)
-                }
-            };
-            if bytes == 0 {
-                break;
-            }
-            if used > 0 {
-                // It is the sum of one frame.
-                self.sender.unit_sum = None;
-            }
-            // At most the length of `room`.
-            used = used.wrapping_add(bytes);
-            emptied = self.has_nothing_to_send(io);
-        }
-        if self.config.complete_on_copy && self.state == StreamState::Open {
-            self.complete(io);
-        }
-        Filled { bytes: used, emptied }
-    }
-
     /// No request of the application may be sent yet, but those that send nothing are carried out: a peer may already
     /// know a tag.
     #[cold]
@@ -237,9 +218,12 @@ impl<F: Framing> Stream<F> {
         if self.state == StreamState::Open { self.fill_rtr(room, io.stats) } else { 0 }
     }
 
-    pub(super) fn run_local_requests_now<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
-        io.sends.refresh();
-        while self.next_tx(io) == Some(TxChoice::Local) && self.run_local_request(io) {}
+    /// Carries out the requests at the front of the send queue that send nothing, without waiting for TCP.
+    pub fn run_local_requests<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+        if self.state == StreamState::Open {
+            io.sends.refresh();
+            while self.next_tx(io) == Some(TxChoice::Local) && self.run_local_request(io) {}
+        }
     }
 
     /// Writes one frame. Returns its length, or 0 if nothing is sent.
@@ -286,21 +270,16 @@ impl<F: Framing> Stream<F> {
 
     /// Returns whether a request may begin now. `head` is the oldest request that has not completed.
     fn may_begin(&self, wqe: &SendWqe, head: u32) -> bool {
-        if wqe.flags.intersects(FENCES) && self.is_fenced(wqe.flags, head) {
-            return false;
-        }
+        // A read fence holds it until all earlier Reads are answered, a local fence until all earlier requests have
+        // completed.
+        let is_fenced = wqe.flags.intersects(FENCES)
+            && ((wqe.flags.contains(SendFlags::FENCE) && !self.outstanding.is_empty())
+                || (wqe.flags.contains(SendFlags::LOCAL_FENCE) && head != self.sender.next));
         // RFC 5040 s6.1: a Read waits while ORD Reads are outstanding. With an ORD of 0 it would wait forever, so it
         // begins and fails.
         let waits_for_room =
             wqe.opcode.expects_response() && !self.outstanding.has_room() && self.outstanding.ord() > 0;
-        !waits_for_room && !self.sender.awaits_quiescence
-    }
-
-    /// Returns whether a fence holds the request: a read fence until all earlier Reads are answered, a local fence
-    /// until all earlier requests have completed.
-    fn is_fenced(&self, flags: SendFlags, head: u32) -> bool {
-        (flags.contains(SendFlags::FENCE) && !self.outstanding.is_empty())
-            || (flags.contains(SendFlags::LOCAL_FENCE) && head != self.sender.next)
+        !(is_fenced || waits_for_room || self.sender.awaits_quiescence)
     }
 
     /// Writes one segment of the current request. Nothing is written if it does not fit.
@@ -432,22 +411,33 @@ impl<F: Framing> Stream<F> {
         if !self.outstanding.reserve() {
             return Err(CompletionStatus::LocalOperation);
         }
-        const BYTES: usize = UNTAGGED_BYTES + READ_REQUEST_BYTES;
-        let Some(ulpdu) = room.ulpdu::<F>(BYTES) else { return Ok(None) };
-        let (qn, msn, ulp) = (READ_QUEUE, self.sender.read_msn, Opcode::ReadRequest.control());
-        Untagged { last: true, ulp, ulp_word: 0, qn, msn, mo: 0 }.encode(ulpdu);
-        if let Some(body) = ulpdu.last_chunk_mut() {
-            *body = request.encode();
+        let written = self.untagged_segment(Opcode::ReadRequest, READ_QUEUE, &request.encode(), room);
+        if written.is_some() {
+            let ReadRequest { sink_stag, sink_to, bytes, .. } = request;
+            let read = OutstandingRequest::new(sink_stag, sink_to, bytes, self.sender.next);
+            let invalidates = wqe.opcode == SendOpcode::ReadInvalidate;
+            self.outstanding.push(OutstandingRequest { invalidates, ..read });
+            self.sender.advance(0, true);
         }
-        let written = self.complete_frame(room.bytes, BYTES);
-        let ReadRequest { sink_stag, sink_to, bytes, .. } = request;
-        let (seq, invalidates) = (self.sender.next, wqe.opcode == SendOpcode::ReadInvalidate);
-        let read =
-            OutstandingRequest { sink_stag, sink_to, bytes, placed: 0, seq, invalidates, atomic: false };
-        self.outstanding.push(read);
-        self.sender.read_msn = self.sender.read_msn.wrapping_add(1);
-        self.sender.advance(0, true);
-        Ok(Some(written))
+        Ok(written)
+    }
+
+    /// Writes a message of one segment with the next number of its queue; `None` if it does not fit.
+    #[inline(always)]
+    pub(super) fn untagged_segment(
+        &mut self,
+        opcode: Opcode,
+        queue: u32,
+        octets: &[u8],
+        room: &mut SegmentSpace<'_>,
+    ) -> Option<usize> {
+        let ulpdu_bytes = UNTAGGED_BYTES + octets.len();
+        let (header, payload) = room.ulpdu::<F>(ulpdu_bytes)?.split_at_mut_checked(UNTAGGED_BYTES)?;
+        let msn = self.sender.msn(queue);
+        Untagged::whole(opcode.control(), queue, *msn).encode(header);
+        payload.copy_from_slice(octets);
+        *msn = msn.wrapping_add(1);
+        Some(self.complete_frame(room.bytes, ulpdu_bytes))
     }
 
     /// Checks the sink of a Read: one element with the local write right. The peer's response needs no remote right.
@@ -504,9 +494,7 @@ impl<F: Framing> Stream<F> {
     fn fill_terminate(&mut self, room: &mut [u8], stats: &CoreStats) -> usize {
         let Some(StreamError::Failed(error)) = self.error else { return 0 };
         let Some(ulpdu) = room.get_mut(F::HEAD_BYTES..) else { return 0 };
-        let ulp = Opcode::Terminate.control();
-        let header = Untagged { last: true, ulp, ulp_word: 0, qn: TERMINATE_QUEUE, msn: 1, mo: 0 };
-        let header_bytes = header.encode(ulpdu);
+        let header_bytes = Untagged::whole(Opcode::Terminate.control(), TERMINATE_QUEUE, 1).encode(ulpdu);
         let body = ulpdu.get_mut(header_bytes..).unwrap_or_default();
         let body_bytes = self.terminated_headers.encode(error, body);
         if body_bytes == 0 {

@@ -1,34 +1,35 @@
 //! The state of the send side between calls, and whether it may send at all.
 
 use crate::mpa::startup::Rtr;
+use crate::rdmap::{ATOMIC_RESPONSE_QUEUE, READ_QUEUE};
 use crate::stream::Role;
 use crate::stream::cursor::SgeCursor;
 
 /// The state of the send side.
 pub(in crate::stream) struct Sender {
-    pub(super) gate: Gate,
+    pub(in crate::stream) gate: Gate,
     /// The last message came from the send queue, so a response is next.
-    pub(super) responses_first: bool,
+    pub(in crate::stream) responses_first: bool,
     /// The sequence number of the current or next request.
-    pub(super) next: u32,
+    pub(in crate::stream) next: u32,
     /// A part of the request was sent.
-    pub(super) under_way: bool,
+    pub(in crate::stream) under_way: bool,
     /// The request waits until no core uses the steering tag that it binds.
-    pub(super) awaits_quiescence: bool,
-    pub(super) sent: u32,
-    pub(super) cursor: SgeCursor,
+    pub(in crate::stream) awaits_quiescence: bool,
+    pub(in crate::stream) sent: u32,
+    pub(in crate::stream) cursor: SgeCursor,
     /// The sum of the last unit, if it was computed with the copy.
-    pub(super) unit_sum: Option<u32>,
+    pub(in crate::stream) unit_sum: Option<u32>,
     /// The next message numbers on queue 0 and on queue 1.
-    pub(super) send_msn: u32,
-    pub(super) read_msn: u32,
+    pub(in crate::stream) send_msn: u32,
+    pub(in crate::stream) read_msn: u32,
     /// The next message number on queue 3.
-    pub(super) atomic_msn: u32,
+    pub(in crate::stream) atomic_msn: u32,
 }
 
 /// Whether requests may be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Gate {
+pub(in crate::stream) enum Gate {
     /// RFC 5044 s7.1.2, rule 4: a responder waits for the initiator's first FPDU.
     Closed,
     /// RFC 6581 s5: an initiator sends its ready-to-receive indication before anything else.
@@ -78,27 +79,14 @@ impl Sender {
         if let Gate::Rtr(rtr) = self.gate { Some(rtr) } else { None }
     }
 
-    /// The indication was sent.
-    pub(in crate::stream) fn rtr_sent(&mut self) {
-        self.gate = Gate::Open;
-    }
-
-    /// Returns the next message numbers on queue 0 and on queue 1.
-    pub(in crate::stream) fn next_msns(&mut self) -> (&mut u32, &mut u32) {
-        (&mut self.send_msn, &mut self.read_msn)
-    }
-
-    pub(in crate::stream) fn may_send(&self) -> bool {
-        self.gate != Gate::Closed
-    }
-
-    #[inline]
-    pub(in crate::stream) fn next(&self) -> u32 {
-        self.next
-    }
-
-    pub(in crate::stream) fn is_under_way(&self) -> bool {
-        self.under_way
+    /// Returns the next message number on a queue of requests or of Atomic Responses.
+    #[inline(always)]
+    pub(in crate::stream) fn msn(&mut self, queue: u32) -> &mut u32 {
+        match queue {
+            READ_QUEUE => &mut self.read_msn,
+            ATOMIC_RESPONSE_QUEUE => &mut self.atomic_msn,
+            _ => &mut self.send_msn,
+        }
     }
 
     pub(in crate::stream) fn skip_to(&mut self, seq: u32) {
@@ -107,21 +95,9 @@ impl Sender {
         self.awaits_quiescence = false;
     }
 
-    pub(in crate::stream) fn awaits_quiescence(&self) -> bool {
-        self.awaits_quiescence
-    }
-
-    pub(in crate::stream) fn defer(&mut self) {
-        self.awaits_quiescence = true;
-    }
-
-    pub(in crate::stream) fn retry(&mut self) {
-        self.awaits_quiescence = false;
-    }
-
     /// Moves past a segment of the current request.
     #[inline]
-    pub(super) fn advance(&mut self, bytes: usize, last: bool) {
+    pub(in crate::stream) fn advance(&mut self, bytes: usize, last: bool) {
         self.under_way = !last;
         if last {
             self.next = self.next.wrapping_add(1);

@@ -6,7 +6,6 @@ use ironwarp_arch::checksum;
 use ironwarp_arch::one_pass::{BYTES_MIN, PrefixCrc};
 use ironwarp_iwarp::StreamError;
 use ironwarp_iwarp::mpa::fpdu;
-use ironwarp_iwarp::stream::Taken;
 use ironwarp_llp::{Arrival, ByteStream, ConnId, Events, Lent, PayloadReader, Progress, Transport};
 use ironwarp_mem::CoreMem;
 use ironwarp_net::{Net, TcpSegment};
@@ -136,11 +135,11 @@ impl<B: ByteStream> PayloadReader<B, Delivered> for LentReader<'_> {
         if lent.events.contains(Events::ACKED) {
             stream.on_acked(lent.acked_bytes, &mut io);
         }
-        let Taken { bytes, ended } = stream.on_readable_fast(lent.bytes.front(), self.crc, &mut io);
-        lent.bytes.consume(bytes);
+        let taken = stream.on_readable_fast(lent.bytes.front(), self.crc, &mut io);
+        lent.bytes.consume(taken);
         let writable = lent.events.intersects(Events::WRITABLE | Events::RETRANSMIT);
         let wants_tx = writable | lent.wants_transmit | stream.wants_tx(&mut io);
-        Some(Delivered::new(slot, ended, wants_tx, stream.awaits_quiescence()))
+        Some(Delivered::new(slot, stream.has_ended(), wants_tx, stream.awaits_quiescence()))
     }
 }
 
