@@ -12,7 +12,7 @@
 
 use core::net::Ipv4Addr;
 
-use ironwarp_port::{Frame, RxMeta};
+use ironwarp_port::{Checksum, Frame, RxMeta};
 use ironwarp_types::{Ecn, FlowKeyV4, Seq};
 
 use crate::checksum::{self, fold};
@@ -100,32 +100,22 @@ impl Net {
         self.hasher.hash_key_v4(key)
     }
 
-    /// Returns whether a fast frame of a connection is acceptable: its addresses still are, and both checksums are
-    /// correct. `path` is the connection's. `sum` returns the sum of a segment as
-    /// [`checksum::sum`](ironwarp_arch::checksum::sum); it gets the length of its header, too. It runs only if the device
-    /// did not verify TCP's checksum.
+    /// Returns whether a fast frame of a connection is acceptable: its addresses still are, and its checksums are correct.
+    /// [`Checksum::Unknown`] leaves TCP's checksum to [`FastFrame::is_sum_correct`].
     #[inline(always)]
-    pub fn accepts_fast(
-        &self,
-        frame: &FastFrame<'_>,
-        rx: RxMeta,
-        path: &Path,
-        sum: impl FnOnce(&[u8], usize) -> u32,
-    ) -> bool {
+    pub fn accepts_fast(&self, frame: &FastFrame<'_>, rx: RxMeta) -> Checksum {
         let (remote, local) = frame.addresses();
-        debug_assert_eq!(fold(path.pseudo_sum()), fold(local.sum() + remote.sum() + u32::from(ip::TCP)));
-        let sum_header = || {
-            let header = frame.header.first_chunk::<HEADERS_V4_BYTES>();
-            header.and_then(|header| header.last_chunk()).map_or(0, checksum::sum_header)
+        let is_header_correct = || {
+            let header =
+                frame.header.first_chunk::<HEADERS_V4_BYTES>().and_then(|header| header.last_chunk());
+            header.is_some_and(|header| fold(checksum::sum_header(header)) == 0xffff)
         };
-        self.local.accepts_connected_v4(remote, local)
-            && checksum::is_correct(rx.ip_checksum, sum_header)
-            && checksum::is_correct(rx.l4_checksum, || {
-                let header_bytes = usize::from(frame.start()) - HEADERS_V4_BYTES;
-                // Three sums of 16-bit words: 32 bits hold them.
-                let pseudo = path.pseudo_sum().wrapping_add(frame.l4.len() as u32);
-                pseudo.wrapping_add(sum(frame.l4, header_bytes))
-            })
+        let is_acceptable = self.local.accepts_connected_v4(remote, local)
+            && match rx.ip_checksum {
+                Checksum::Unknown => is_header_correct(),
+                known => known == Checksum::Good,
+            };
+        if is_acceptable { rx.l4_checksum } else { Checksum::Bad }
     }
 }
 
@@ -141,6 +131,22 @@ impl FastFrame<'_> {
     pub(super) fn addresses(&self) -> (Ipv4Addr, Ipv4Addr) {
         let address = |word: u32| Ipv4Addr::from_bits(word.swap_bytes());
         (address(word32::<26>(self.header)), address(word32::<30>(self.header)))
+    }
+
+    /// Returns the segment from the TCP header on, without link padding, and the length of that header in bytes.
+    #[inline(always)]
+    pub fn segment(&self) -> (&[u8], usize) {
+        (self.l4, usize::from(self.start()) - HEADERS_V4_BYTES)
+    }
+
+    /// Returns whether TCP's checksum is correct. `sum` is that of [`FastFrame::segment`], as
+    /// [`checksum::sum`](ironwarp_arch::checksum::sum) returns it, and `path` the connection's.
+    #[inline(always)]
+    pub fn is_sum_correct(&self, path: &Path, sum: u32) -> bool {
+        let (remote, local) = self.addresses();
+        debug_assert_eq!(fold(path.pseudo_sum()), fold(local.sum() + remote.sum() + u32::from(ip::TCP)));
+        // Three sums of 16-bit words: 32 bits hold them.
+        fold(path.pseudo_sum().wrapping_add(self.l4.len() as u32).wrapping_add(sum)) == 0xffff
     }
 
     /// Returns the sequence number.

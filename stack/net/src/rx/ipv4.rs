@@ -42,7 +42,8 @@ impl Net {
             return Err(Counter::NetDropIpLength);
         }
         // RFC 1122 s3.2.1.2: a wrong header checksum drops the packet without a reply.
-        if !checksum::is_correct(verdict, || checksum::sum(header)) {
+        let sum_options = || if options.is_empty() { 0 } else { checksum::sum(options) };
+        if !checksum::is_correct(verdict, || checksum::sum_header(fixed) + sum_options()) {
             return Err(Counter::NetDropIpChecksum);
         }
         let (remote, local) = (Ipv4Addr::new(a0, a1, a2, a3), Ipv4Addr::new(b0, b1, b2, b3));

@@ -24,7 +24,7 @@ pub(crate) use syn::SynOptions;
 /// A parsed segment.
 ///
 /// `seq`, `start` and `end` move together when the part outside the window is trimmed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Segment {
     pub(crate) seq: Seq,
     pub(crate) ack: Seq,
@@ -84,7 +84,7 @@ impl Segment {
     /// Returns whether flags and options are those of a fast segment: ACK, perhaps PSH, and no option but timestamps.
     #[inline(always)]
     pub(crate) fn has_fast_layout(&self) -> bool {
-        self.flags.difference(Flags::PSH) == Flags::ACK && self.options.sack.is_empty()
+        self.flags.difference(Flags::PSH) == Flags::ACK && !self.options.has_sack()
     }
 
     /// Returns the raw octets of the options.
@@ -106,7 +106,7 @@ impl From<&FastFrame<'_>> for Segment {
             start: frame.start(),
             end: frame.end(),
             ecn: frame.ecn(),
-            options: Options { timestamps: frame.timestamps(), sack: SackBlocks::new() },
+            options: Options::only(frame.timestamps()),
         }
     }
 }

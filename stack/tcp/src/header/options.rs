@@ -49,18 +49,36 @@ impl SackBlock {
     }
 }
 
-/// The SACK blocks of one segment. At most four fit the option space (RFC 2018 s3).
+/// SACK blocks. At most four fit the option space (RFC 2018 s3).
 pub(crate) type SackBlocks = ArrayVec<SackBlock, 4>;
 
-/// The parsed options of a segment.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// The parsed options of a segment: plain data, so that those of a fast segment stay in registers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Options {
     pub(crate) timestamps: Option<Timestamps>,
-    /// In the order of the option. Every block has `start` before `end`.
-    pub(crate) sack: SackBlocks,
+    /// In the order of the option. Every block has `start` before `end`; empty ones fill the rest.
+    sack: [SackBlock; 4],
 }
 
 impl Options {
+    /// Returns a list with no other option.
+    #[inline(always)]
+    pub(crate) fn only(timestamps: Option<Timestamps>) -> Self {
+        Options { timestamps, sack: Default::default() }
+    }
+
+    /// Returns whether there are SACK blocks.
+    #[inline(always)]
+    pub(crate) fn has_sack(&self) -> bool {
+        let [first, ..] = self.sack;
+        !first.is_empty()
+    }
+
+    /// Returns the SACK blocks.
+    pub(crate) fn sack(&self) -> SackBlocks {
+        self.sack.into_iter().filter(|block| !block.is_empty()).collect()
+    }
+
     /// Parses an option list.
     #[inline]
     pub(crate) fn parse(list: &[u8], flags: Flags) -> Self {
@@ -68,7 +86,7 @@ impl Options {
             return Options::default();
         }
         match parse_aligned_timestamps(list) {
-            Some(timestamps) => Options { timestamps: Some(timestamps), sack: SackBlocks::new() },
+            Some(timestamps) => Options::only(Some(timestamps)),
             None => Options::parse_any(list, flags),
         }
     }
@@ -82,7 +100,7 @@ impl Options {
                     options.timestamps = parse_timestamps(data);
                 }
                 // RFC 2018 s4: SACK blocks are sent in acknowledgements.
-                KIND_SACK if options.sack.is_empty() && flags.contains(Flags::ACK) => {
+                KIND_SACK if !options.has_sack() && flags.contains(Flags::ACK) => {
                     options.sack = parse_blocks(data);
                 }
                 _ => {}
@@ -93,16 +111,19 @@ impl Options {
 }
 
 /// RFC 2018 s3. An option whose length is not a whole number of blocks is ignored.
-fn parse_blocks(data: &[u8]) -> SackBlocks {
+fn parse_blocks(data: &[u8]) -> [SackBlock; 4] {
+    let mut parsed = [SackBlock::default(); 4];
     let (blocks, rest) = data.as_chunks::<8>();
     if !rest.is_empty() {
-        return SackBlocks::new();
+        return parsed;
     }
     let read = |&[a, b, c, d, e, f, g, h]: &[u8; 8]| SackBlock {
         start: Seq(u32::from_be_bytes([a, b, c, d])),
         end: Seq(u32::from_be_bytes([e, f, g, h])),
     };
-    blocks.iter().map(read).filter(|block| block.start.lt(block.end)).take(4).collect()
+    let valid = blocks.iter().map(read).filter(|block| block.start.lt(block.end));
+    parsed.iter_mut().zip(valid).for_each(|(place, block)| *place = block);
+    parsed
 }
 
 pub(super) const KIND_END: u8 = 0;

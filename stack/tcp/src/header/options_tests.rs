@@ -42,19 +42,19 @@ fn encoded_sack_blocks_are_parsed_back() {
     for count in 1..=4 {
         let list = OptionBytes::sack(&blocks[..count]);
         assert_eq!(list.as_slice().len(), 4 + 8 * count);
-        assert_eq!(parse(list.as_slice()).sack.as_slice(), &blocks[..count]);
+        assert_eq!(parse(list.as_slice()).sack().as_slice(), &blocks[..count]);
     }
     let list = [&encode_timestamps(STAMPS)[..], OptionBytes::sack(&blocks[..3]).as_slice()].concat();
     assert_eq!(list.len(), 40);
     let options = parse(&list);
-    assert_eq!((options.timestamps, options.sack.len()), (Some(STAMPS), 3));
+    assert_eq!((options.timestamps, options.sack().len()), (Some(STAMPS), 3));
 }
 
 /// A block that is empty or ends before it begins is ignored.
 #[test]
 fn invalid_sack_blocks_are_ignored() {
     let list = OptionBytes::sack(&[block(10, 10), block(30, 20), block(1, 2)]);
-    assert_eq!(parse(list.as_slice()).sack.as_slice(), &[block(1, 2)]);
+    assert_eq!(parse(list.as_slice()).sack().as_slice(), &[block(1, 2)]);
 }
 
 /// RFC 9293 s3.2, MUST-7: an invalid length ends the list; the options before it remain valid.
@@ -99,7 +99,7 @@ proptest! {
 fn is_sound(list: &[u8]) -> Result<(), TestCaseError> {
     let options = parse(list);
     let holds = |octets: &[u8]| list.windows(octets.len()).any(|window| window == octets);
-    for block in &options.sack {
+    for block in options.sack() {
         prop_assert!(block.start.lt(block.end));
         prop_assert!(holds(&[block.start.0.to_be_bytes(), block.end.0.to_be_bytes()].concat()));
     }

@@ -107,7 +107,7 @@ impl Conn {
     /// Returns whether an ACK that does not advance concerns recovery: it has SACK blocks or an echo, or recovery is
     /// in progress.
     fn needs_recovery(&self, segment: &Segment) -> bool {
-        !segment.options.sack.is_empty() || self.has_ecn_echo(segment) || self.is_duplicate_ack(segment)
+        segment.options.has_sack() || self.has_ecn_echo(segment) || self.is_duplicate_ack(segment)
     }
 
     /// Returns whether the segment echoes a congestion mark.
@@ -118,7 +118,7 @@ impl Conn {
 
     /// Moves SND.UNA to the segment's acknowledgement number.
     fn on_ack_advance<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment, events: &mut TcpEvents) {
-        if self.snd.recovery.active || !segment.options.sack.is_empty() || self.has_ecn_echo(segment) {
+        if self.snd.recovery.active || segment.options.has_sack() || self.has_ecn_echo(segment) {
             self.on_ack_in_recovery(io, segment, events);
         } else {
             self.on_ack_outside_recovery(io, segment.ack, events);

@@ -45,7 +45,7 @@ impl Conn {
         let (una_before, sacked_before) = (self.snd.snd_una, self.snd.board.sacked);
         let advanced = self.advance_una(io, segment.ack, events);
         let dsack = if self.opts.sack { self.take_sacks(io, segment, una_before) } else { None };
-        let duplicate = advanced == 0 && segment.options.sack.is_empty() && self.is_duplicate_ack(segment);
+        let duplicate = advanced == 0 && !segment.options.has_sack() && self.is_duplicate_ack(segment);
         if duplicate {
             io.count(Counter::TcpRxDuplicateAcks);
         }
@@ -71,7 +71,7 @@ impl Conn {
     ) -> Option<SackBlock> {
         let snd = &mut self.snd;
         let (una, snd_nxt) = (snd.snd_una, snd.snd_nxt);
-        let mut blocks = segment.options.sack.clone();
+        let mut blocks = segment.options.sack();
         let within =
             |inner: &SackBlock, outer: &SackBlock| outer.start.leq(inner.start) && inner.end.leq(outer.end);
         let twice = match blocks.as_slice() {
