@@ -199,7 +199,7 @@ impl<P: Port> Tcp<P> {
         self.shared.stats.count(Counter::TcpSynCookiesValid);
         self.shared.stats.count(Counter::TcpPassiveOpens);
         let new_conn = NewConn { iss: ack.ack.minus(1), ..new_conn };
-        let syn = Segment { seq: ack.seq.minus(1), flags: cookies::syn_flags(ack), ..ack.clone() };
+        let syn = Segment { seq: ack.seq.minus(1), flags: cookies::syn_flags(ack), ..*ack };
         let mut conn = Conn::passive(&self.shared.config, new_conn, listener, &syn, options);
         conn.on_cookie_syn_ack_sent();
         conn.cold.in_flow_table = true;

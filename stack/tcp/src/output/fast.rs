@@ -5,8 +5,8 @@
 //! nothing is asked twice. The frames and the state are those of the general path (`transmit`),
 //! which sends whatever fails a comparison.
 //!
-//! Not inlined, and no general code is behind a branch: the connection stays in a register. Cost: a
-//! call.
+//! Not inlined, and the general code behind a branch is a call at the end: the connection stays in a
+//! register. Cost: a call.
 
 use ironwarp_llp::UnitSource;
 use ironwarp_net::FAST_HEADER_BYTES;
@@ -15,55 +15,44 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::TcpIo;
-use crate::Blocked;
 use crate::conn::{Conn, State};
 use crate::header::TxHeader;
 use crate::queue::{Unit, UnitState};
-
-/// What [`Conn::transmit_fast`] has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum FastTransmit {
-    /// It sent this many bytes and armed the timer. The source is empty.
-    Last(u32),
-    /// It sent this many bytes; the source has more. The timer is not armed yet.
-    Sent(u32),
-    /// The source had nothing after all, or the device takes no frame.
-    Blocked(Blocked),
-    /// Nothing has changed, and the general path decides.
-    General,
-}
+use crate::{Blocked, Transmitted};
 
 impl Conn {
-    /// Pulls one unit and sends it, if the connection is at rest and its path is fast.
+    /// Pulls one unit and sends it, if the connection is at rest and its path is fast. Continues on the general path if
+    /// there is more to send, or if nothing was sent.
     #[inline(never)]
     pub(super) fn transmit_fast<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
-    ) -> FastTransmit {
+        segments_max: usize,
+    ) -> Transmitted {
         if !self.is_at_rest(io.now) {
-            return FastTransmit::General;
+            return self.transmit_general(io, source, segments_max);
         }
         // Asked once for each segment, since a full device is offered its frames again.
         if !io.wire.has_room() {
-            return FastTransmit::Blocked(Blocked::Wire);
+            return self.transmit_nothing(io, Blocked::Wire);
         }
         // The source is asked before a frame is taken: a frame that is taken and released again may
         // be the last one.
         if !io.shared.tx.has_room_for_single(&self.snd.retained) || source.is_empty() {
-            return FastTransmit::General;
+            return self.transmit_general(io, source, segments_max);
         }
         let Some(mut frame) = io.alloc_fast(FAST_HEADER_BYTES + usize::from(self.snd.emss)) else {
-            return FastTransmit::General;
+            return self.transmit_general(io, source, segments_max);
         };
         let Some((headers, room)) = frame.bytes_mut().split_first_chunk_mut::<FAST_HEADER_BYTES>() else {
-            return FastTransmit::General;
+            return self.transmit_general(io, source, segments_max);
         };
         let len = source.fill(room);
         debug_assert!(len <= room.len());
         if len == 0 {
             io.shared.spare = Some(frame);
-            return FastTransmit::Blocked(Blocked::Source);
+            return self.transmit_nothing(io, Blocked::Source);
         }
         // A segment's payload: `room` has at most as many bytes.
         let bytes = len as u16;
@@ -81,7 +70,7 @@ impl Conn {
         };
         if io.shared.tx.push_single(&mut self.snd.retained, unit).is_err() {
             self.snd.recovery.renew_cwr(self.snd.snd_nxt);
-            return FastTransmit::Blocked(Blocked::Pool);
+            return self.transmit_nothing(io, Blocked::Pool);
         }
         // Nothing else is retained.
         self.snd.retained_bytes = u32::from(bytes);
@@ -91,13 +80,13 @@ impl Conn {
         self.on_ack_carried(io);
         io.shared.stats.add(Counter::TcpTxBytes, u64::from(bytes));
         if !source.is_empty() {
-            return FastTransmit::Sent(u32::from(bytes));
+            return self.transmit_after(io, source, segments_max, u32::from(bytes));
         }
         if self.opts.sack {
             self.snd.schedule_tlp(io.now, io.shared.config.ack_delay_max);
         }
         io.arm_for_transmission(self);
-        FastTransmit::Last(u32::from(bytes))
+        Transmitted { units: 1, bytes: bytes.into(), blocked: Blocked::Source }
     }
 
     /// Returns whether the connection is in full operation with nothing outstanding, lost or

@@ -11,7 +11,6 @@ use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Ecn, Nanos, Seq};
 
-use super::fast::FastTransmit;
 use super::{SealedOf, TcpIo};
 use crate::conn::Conn;
 use crate::header::{Flags, TxHeader};
@@ -27,38 +26,15 @@ impl Conn {
         source: &mut impl UnitSource,
         segments_max: usize,
     ) -> Transmitted {
-        if io.shared.config.fast_path {
-            return match self.transmit_fast(io, source) {
-                FastTransmit::Last(bytes) => {
-                    Transmitted { units: 1, bytes: bytes as usize, blocked: Blocked::Source }
-                }
-                other => self.transmit_rest(io, source, segments_max, other),
-            };
-        }
-        self.transmit_general(io, source, segments_max)
-    }
-
-    /// Continues after [`Conn::transmit_fast`] unless that has sent all there is.
-    #[inline(never)]
-    fn transmit_rest<P: Port>(
-        &mut self,
-        io: &mut TcpIo<'_, P>,
-        source: &mut impl UnitSource,
-        segments_max: usize,
-        first: FastTransmit,
-    ) -> Transmitted {
-        match first {
-            FastTransmit::Last(bytes) | FastTransmit::Sent(bytes) => {
-                self.transmit_after(io, source, segments_max, bytes)
-            }
-            FastTransmit::Blocked(blocked) => self.transmit_nothing(io, blocked),
-            FastTransmit::General => self.transmit_general(io, source, segments_max),
+        match io.shared.config.fast_path {
+            true => self.transmit_fast(io, source, segments_max),
+            false => self.transmit_general(io, source, segments_max),
         }
     }
 
     /// [`Conn::transmit`] on the general path.
     #[inline(never)]
-    fn transmit_general<P: Port>(
+    pub(super) fn transmit_general<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
@@ -82,7 +58,7 @@ impl Conn {
 
     /// Continues after [`Conn::transmit_fast`], which has sent `bytes`.
     #[inline(never)]
-    fn transmit_after<P: Port>(
+    pub(super) fn transmit_after<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
@@ -98,7 +74,11 @@ impl Conn {
     /// Ends a transmission that sent nothing.
     #[cold]
     #[inline(never)]
-    fn transmit_nothing<P: Port>(&mut self, io: &mut TcpIo<'_, P>, blocked: Blocked) -> Transmitted {
+    pub(super) fn transmit_nothing<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        blocked: Blocked,
+    ) -> Transmitted {
         self.after_transmit(io, blocked, self.snd.snd_nxt);
         Transmitted { units: 0, bytes: 0, blocked }
     }

@@ -145,7 +145,7 @@ fn segment(vector: &Vector, ulpdu: &[u8], reading: &mut Reading) {
         }
         Header::Untagged(header) => {
             if vector.extensions != Extensions::Off {
-                assert_eq!(profile(vector).untagged(&header), Ok(opcode), "{}: its queue", vector.name);
+                assert_eq!(profile(vector).expected(&header), Some(opcode), "{}: its queue", vector.name);
             }
             if opcode.invalidates() {
                 reading.number("inv_stag", header.ulp_word);
