@@ -121,32 +121,21 @@ const PAUSE_ITERATIONS: u32 = 64;
 const RETRY_INTERVAL: Nanos = Nanos::from_millis(1);
 
 impl<L: Lower, C: Clock> CoreLoop<L, C> {
-    /// One iteration: receives at most `budget` bursts and handles everything that follows from them.
+    /// One iteration: receives at most `budget` bursts and handles everything that follows from them. Requests of contexts
+    /// that arrive after the check for them wait for the next iteration.
     #[inline(always)]
     pub(crate) fn iterate(&mut self, budget: usize) -> PollResult {
-        let now = self.clock.read();
+        let read = self.clock.read();
         self.dp.work = 0;
         let requested = self.cm.has_requests();
-        if !requested && self.is_quiet(now) {
+        // Most iterations of a polled core find nothing to do. Only a core with one port and no other cores is checked for
+        // that; any other runs its stages. Frames that arrive during the check wait for the receive stage.
+        let may_be_quiet = !requested && read < self.idle_until && !self.clock.is_behind(read);
+        if may_be_quiet && self.dp.may_be_quiet && !self.dp.has_frames(0) {
             self.report_idle();
             return PollResult { work: 0, next_deadline: self.next_due };
         }
-        let now = self.clock.checked(now);
-        self.run_stages(now, budget, requested)
-    }
-
-    /// Returns whether this iteration has nothing to do, if no context has requests. Frames that arrive during the check
-    /// wait in the data path's burst for the receive stage. Most iterations of a polled core end here, so only a core
-    /// with one port and no other cores is checked; any other runs its stages.
-    #[inline(always)]
-    fn is_quiet(&mut self, now: Nanos) -> bool {
-        now < self.idle_until && !self.clock.is_behind(now) && self.dp.may_be_quiet && self.dp.has_no_frames()
-    }
-
-    /// The stages. Requests of contexts that arrive after the check for them wait for the next iteration.
-    #[inline(always)]
-    fn run_stages(&mut self, now: Nanos, budget: usize, requested: bool) -> PollResult {
-        let (mut now, mut has_contexts_to_serve) = (now, false);
+        let (mut now, mut has_contexts_to_serve) = (self.clock.checked(read), false);
         if requested {
             (now, has_contexts_to_serve) = self.send_posted(now);
         }

@@ -3,7 +3,7 @@
 //! A received frame, from the burst that the idle check or this stage polled:
 //!
 //! ```text
-//! receive_from
+//! receive, on_burst
 //!   on_frame         Tcp::on_fast_frame       fast: headers, flow table, prediction, checksums
 //!     or else        Net::on_frame            general: headers, checksums, flow hash
 //!     on_received    Tcp::on_segment_lending  flow table, the steps of RFC 9293
@@ -18,7 +18,7 @@
 //! ```text
 //! send_posted        ConnectionManager::serve_doorbells lists the queue pair
 //!   transmit         DataPath::serve_qp    deficit round robin
-//!                    Tcp::transmit         pulls units: Stream::fill writes FPDUs; TCP writes headers, retains the frame
+//!                    Tcp::transmit         pulls units: StreamSource::fill writes FPDUs; TCP writes headers, retains the frame
 //!   Wires::flush                           one burst to each device
 //! ```
 
@@ -29,7 +29,7 @@ use ironwarp_types::{Clock, Nanos};
 use super::CoreLoop;
 use super::connection::{CONTROL_BUDGET, TimerOwner};
 use super::cores::{LEADER, Steered};
-use super::data_path::{ConnOwner, Delivered, RxOutcome, TxSource};
+use super::data_path::{ConnOwner, RxOutcome, TxSource};
 use super::lower::{FrameOf, Lower};
 
 impl<L: Lower, C: Clock> CoreLoop<L, C> {
@@ -68,50 +68,27 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         if self.dp.work > 2 { self.clock.now() } else { now }
     }
 
-    /// The receive stage: at most `bursts` bursts from each port.
+    /// The receive stage: at most `bursts` bursts from each port. Frames of the first one may wait in the data path's
+    /// burst.
     pub(super) fn receive(&mut self, now: Nanos, bursts: usize) {
-        self.receive_from(now, 0, bursts);
-        if self.dp.wires.has_several() {
-            self.receive_from_others(now, bursts);
-        }
-    }
-
-    #[inline(never)]
-    fn receive_from_others(&mut self, now: Nanos, bursts: usize) {
-        for port in self.dp.wires.numbers().skip(1) {
-            self.receive_from(now, port, bursts);
-        }
-    }
-
-    /// Receives from one port.
-    #[inline(always)]
-    fn receive_from(&mut self, now: Nanos, port: u8, bursts: usize) {
-        if self.dp.wires.at(port).has_looped_frames() {
-            self.receive_loopback(now, port);
-        }
-        if self.receive_burst(now, port) && bursts > 1 {
-            self.receive_bursts(now, port, bursts - 1);
-        }
-    }
-
-    /// Receives up to `bursts` more bursts. Not inlined: one burst is usual, and the loop would take registers.
-    #[inline(never)]
-    fn receive_bursts(&mut self, now: Nanos, port: u8, bursts: usize) {
-        (0..bursts).all(|_| self.receive_burst(now, port));
-    }
-
-    /// Receives one burst, unless frames wait in the data path's, and handles it. Returns `false` if there is none.
-    #[inline(always)]
-    fn receive_burst(&mut self, now: Nanos, port: u8) -> bool {
-        let Some(burst) = &mut self.dp.rx_burst else { return false };
-        if burst.is_empty() {
-            self.dp.wires.at_mut(port).rx_burst(burst);
-            if burst.is_empty() {
-                return false;
+        let mut port = 0;
+        loop {
+            if self.dp.wires.at(port).has_looped_frames() {
+                self.receive_loopback(now, port);
+            }
+            let mut left = bursts;
+            while self.dp.has_frames(port) {
+                self.on_burst(now, port);
+                left = left.saturating_sub(1);
+                if left == 0 {
+                    break;
+                }
+            }
+            port = port.wrapping_add(1);
+            if !self.dp.wires.has_several() || !self.dp.wires.numbers().contains(&port) {
+                return;
             }
         }
-        self.on_burst(now, port);
-        true
     }
 
     /// Handles the received frames of the data path's burst. Not inlined: an iteration without frames would set up what
@@ -202,29 +179,20 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
 
     /// Handles what a segment of a connection leaves to do.
     #[inline(always)]
-    fn on_arrival(&mut self, now: Nanos, arrival: Arrival<Delivered>) {
+    fn on_arrival(&mut self, now: Nanos, arrival: Arrival<RxOutcome>) {
         match arrival {
-            Arrival::Delivered(delivered) if delivered.is_done() => {}
-            Arrival::Delivered(delivered) => self.after_delivery(now, delivered),
+            Arrival::Delivered(outcome) if outcome.is_done() => {}
+            Arrival::Delivered(outcome) => self.on_rx_outcome(now, outcome),
             Arrival::Events(conn, events) => self.on_tcp_events(now, conn, events),
         }
     }
 
-    /// Lists the queue pair of a segment that was read, or ends its stream.
+    /// Handles what received bytes leave to do for their queue pair.
     #[inline(never)]
-    fn after_delivery(&mut self, now: Nanos, delivered: Delivered) {
-        let ended = delivered.ended();
-        self.dp.after_delivery(delivered);
-        if let Some(slot) = ended {
-            self.on_stream_end(now, slot);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn on_stream_end(&mut self, now: Nanos, slot: u32) {
-        if let Some((conn, outcome)) = self.dp.outcome_of_end(slot) {
-            self.cm.on_rx_outcome(&mut self.dp, now, (slot, conn), outcome);
+    fn on_rx_outcome(&mut self, now: Nanos, outcome: RxOutcome) {
+        self.dp.after_reading(outcome);
+        if outcome.concerns_connection() {
+            self.cm.on_rx_outcome(&mut self.dp, now, outcome);
         }
     }
 
@@ -279,24 +247,23 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
 
     /// The order is that of a connection's life.
     fn on_qp_events(&mut self, now: Nanos, slot: u32, conn: ConnId, events: Events) {
-        let (dp, cm) = (&mut self.dp, &mut self.cm);
         if events.contains(Events::ESTABLISHED) {
-            cm.on_tcp_established(dp, slot);
+            self.cm.on_tcp_established(&mut self.dp, slot);
         }
-        if events.contains(Events::ACKED) && dp.on_acked(slot, conn) {
-            cm.close_if_drained(dp, now, slot);
+        if events.contains(Events::ACKED) && self.dp.on_acked(slot, conn) {
+            self.cm.close_if_drained(&mut self.dp, now, slot);
         }
         if events.contains(Events::READABLE) {
-            let outcome = dp.on_readable(slot, conn);
-            if !matches!(outcome, RxOutcome::Done) {
-                cm.on_rx_outcome(dp, now, (slot, conn), outcome);
+            let outcome = self.dp.on_readable(slot, conn);
+            if !outcome.is_done() {
+                self.on_rx_outcome(now, outcome);
             }
         }
         if events.intersects(Events::WRITABLE | Events::RETRANSMIT) {
-            dp.enqueue_tx(slot);
+            self.dp.enqueue_tx(slot);
         }
         if events.intersects(Events::ENDED | Events::PEER_CLOSED | Events::OUT_OF_ORDER) {
-            cm.on_rare_qp_events(dp, now, slot, conn, events);
+            self.cm.on_rare_qp_events(&mut self.dp, now, slot, conn, events);
         }
     }
 

@@ -6,26 +6,38 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::ConnectionManager;
-use crate::core_loop::data_path::{DataPath, RxException, RxOutcome, TxOutcome};
+use crate::core_loop::data_path::{DataPath, RxOutcome, TxOutcome};
 use crate::core_loop::lifecycle::Lifecycle;
 use crate::core_loop::lower::Lower;
 use crate::event::Event;
 
 impl ConnectionManager {
-    /// Received bytes that the data path could not handle alone.
+    /// Received bytes whose [outcome](RxOutcome::concerns_connection) concerns the connection: FPDUs arrived before the
+    /// first-FPDU gate was open or after a disconnect, or they ended the stream, or there are no FPDUs.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_rx_outcome<L: Lower>(
-        &mut self,
-        dp: &mut DataPath<L>,
-        now: Nanos,
-        (slot, conn): (u32, ConnId),
-        outcome: RxOutcome,
-    ) {
-        match outcome {
-            RxOutcome::Done => {}
-            RxOutcome::NotFpdus => self.on_non_fpdu_bytes(dp, now, slot, conn),
-            RxOutcome::Exception(attention) => self.on_rx_attention(dp, now, slot, attention),
+    pub(crate) fn on_rx_outcome<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, outcome: RxOutcome) {
+        let slot = outcome.slot;
+        let Some(qp) = dp.qps.at(slot) else { return };
+        if outcome.has(RxOutcome::NOT_FPDUS) {
+            return qp.conn.map_or((), |conn| self.on_non_fpdu_bytes(dp, now, slot, conn));
+        }
+        if let Lifecycle::HalfClosed(half_closed) = &mut qp.lifecycle {
+            half_closed.rx_since_timer = true;
+        }
+        let end = qp.stream.error().filter(|_| outcome.has(RxOutcome::ENDED));
+        let established = qp.lifecycle.established();
+        let opened_gate = outcome.has(RxOutcome::GATE_CLOSED) && qp.stream.may_send();
+        if opened_gate && (end.is_none() || established) {
+            let (context, event) = (qp.context, Event::CommunicationEstablished { qp: qp.handle });
+            self.send_event(context, event);
+            if !established {
+                self.on_rtr(dp, slot);
+            }
+        }
+        match end {
+            Some(end) => self.on_stream_end(dp, now, slot, end),
+            None => self.close_if_drained(dp, now, slot),
         }
     }
 
@@ -40,36 +52,10 @@ impl ConnectionManager {
         conn: ConnId,
     ) {
         let outcome = dp.on_readable(slot, conn);
-        self.on_rx_outcome(dp, now, (slot, conn), outcome);
-    }
-
-    /// FPDUs arrived before the first-FPDU gate was open or after a disconnect, or they ended the stream.
-    fn on_rx_attention<L: Lower>(
-        &mut self,
-        dp: &mut DataPath<L>,
-        now: Nanos,
-        slot: u32,
-        RxException { end, gate_closed, wants_tx }: RxException,
-    ) {
-        let Some(qp) = dp.qps.at(slot) else { return };
-        if let Lifecycle::HalfClosed(half_closed) = &mut qp.lifecycle {
-            half_closed.rx_since_timer = true;
+        dp.after_reading(outcome);
+        if outcome.concerns_connection() {
+            self.on_rx_outcome(dp, now, outcome);
         }
-        let established = qp.lifecycle.established();
-        if gate_closed && qp.stream.may_send() && (end.is_none() || established) {
-            let (context, event) = (qp.context, Event::CommunicationEstablished { qp: qp.handle });
-            self.send_event(context, event);
-            if !established {
-                self.on_rtr(dp, slot);
-            }
-        }
-        if let Some(end) = end {
-            return self.on_stream_end(dp, now, slot, end);
-        }
-        if wants_tx {
-            dp.enqueue_tx(slot);
-        }
-        self.close_if_drained(dp, now, slot);
     }
 
     /// Bytes of a connection that carries no FPDUs, or not yet.

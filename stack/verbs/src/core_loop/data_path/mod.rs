@@ -24,7 +24,7 @@ use ironwarp_port::{Burst, PerPort, Wires};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::Nanos;
 
-pub(super) use rx::{Delivered, RxException, RxOutcome};
+pub(super) use rx::RxOutcome;
 pub(super) use tx::{ROUND_UNITS_MAX, TxOutcome};
 
 use super::cores::{InterCoreMessage, OtherCores};

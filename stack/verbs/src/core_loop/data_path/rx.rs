@@ -4,7 +4,6 @@ use core::num::NonZero;
 
 use ironwarp_arch::checksum;
 use ironwarp_arch::one_pass::{BYTES_MIN, PrefixCrc};
-use ironwarp_iwarp::StreamError;
 use ironwarp_iwarp::mpa::fpdu;
 use ironwarp_llp::{Arrival, ByteStream, ConnId, Events, Lent, PayloadReader, Progress, Transport};
 use ironwarp_mem::CoreMem;
@@ -19,70 +18,56 @@ use super::{ConnOwner, DataPath};
 use crate::core_loop::lifecycle::Lifecycle;
 use crate::core_loop::lower::{FrameOf, Lower};
 
-/// What is left for the connection manager after received bytes.
+/// What is left to do for a queue pair after received bytes.
 #[must_use]
-pub(crate) enum RxOutcome {
-    /// Nothing.
-    Done,
-    /// The connection carries no FPDUs, or not yet. The bytes stay with TCP.
-    NotFpdus,
-    /// The stream ended, the connection is in another state than `Running`, or the first-FPDU gate was closed before
-    /// these bytes.
-    Exception(RxException),
-}
-
-/// The result of received FPDUs that may change the state of the connection.
-pub(crate) struct RxException {
-    /// Why the stream ended.
-    pub(crate) end: Option<StreamError>,
-    /// RFC 5044 s7.1.2: the responder's first-FPDU gate was closed before these FPDUs.
-    pub(crate) gate_closed: bool,
-    /// Whether the stream has something to send.
-    pub(crate) wants_tx: bool,
-}
-
-/// What is left to do for a queue pair that has read the payload of a fast segment.
-pub(crate) struct Delivered {
-    slot: u32,
-    /// The bits below, and [`Delivered::TAKEN`].
+#[derive(Clone, Copy)]
+pub(crate) struct RxOutcome {
+    pub(crate) slot: u32,
+    /// The bits below, and [`RxOutcome::READ`].
     left: NonZero<u8>,
 }
 
 // The result of a call, in one register.
-const _: () = assert!(size_of::<Option<Delivered>>() == 8);
+const _: () = assert!(size_of::<Option<RxOutcome>>() == 8);
 
-impl Delivered {
+impl RxOutcome {
     /// Always set.
-    const TAKEN: NonZero<u8> = NonZero::<u8>::MIN;
-    /// The stream ended.
-    const ENDED: u8 = 2;
+    const READ: NonZero<u8> = NonZero::<u8>::MIN;
     /// The stream or TCP has something to send.
-    const WANTS_TX: u8 = 4;
+    const WANTS_TX: u8 = 2;
     /// A delivery waits until no core uses a steering tag.
-    const WAITS: u8 = 8;
+    const WAITS: u8 = 4;
+    /// The stream ended.
+    pub(crate) const ENDED: u8 = 8;
+    /// RFC 5044 s7.1.2: the responder's first-FPDU gate was closed before these FPDUs.
+    pub(crate) const GATE_CLOSED: u8 = 16;
+    /// The connection is in another state than `Running`.
+    const NOT_RUNNING: u8 = 32;
+    /// The connection carries no FPDUs, or not yet. The bytes stay with TCP.
+    pub(crate) const NOT_FPDUS: u8 = 64;
 
     #[inline(always)]
-    fn new(slot: u32, ended: bool, wants_tx: bool, waits: bool) -> Self {
-        let bit = |bit: u8, is_set: bool| if is_set { bit } else { 0 };
-        let bits = bit(Self::ENDED, ended) | bit(Self::WANTS_TX, wants_tx) | bit(Self::WAITS, waits);
-        Delivered { slot, left: Self::TAKEN | bits }
+    fn new<const N: usize>(slot: u32, bits: [(u8, bool); N]) -> Self {
+        let left = bits.into_iter().fold(0, |left, (bit, is_set)| if is_set { left | bit } else { left });
+        RxOutcome { slot, left: Self::READ | left }
     }
 
     /// Returns whether nothing is left to do.
     #[inline(always)]
-    pub(crate) fn is_done(&self) -> bool {
-        self.left == Self::TAKEN
+    pub(crate) fn is_done(self) -> bool {
+        self.left == Self::READ
     }
 
+    /// Returns whether one of these bits is set.
     #[inline]
-    fn has(&self, bit: u8) -> bool {
-        self.left.get() & bit != 0
+    pub(crate) fn has(self, bits: u8) -> bool {
+        self.left.get() & bits != 0
     }
 
-    /// Returns the queue pair if its stream ended.
+    /// Returns whether the state of the connection may change.
     #[inline]
-    pub(crate) fn ended(&self) -> Option<u32> {
-        self.has(Self::ENDED).then_some(self.slot)
+    pub(crate) fn concerns_connection(self) -> bool {
+        self.has(Self::ENDED | Self::GATE_CLOSED | Self::NOT_RUNNING | Self::NOT_FPDUS)
     }
 }
 
@@ -109,7 +94,7 @@ impl LentReader<'_> {
     }
 }
 
-impl<B: ByteStream> PayloadReader<B, Delivered> for LentReader<'_> {
+impl<B: ByteStream> PayloadReader<B, RxOutcome> for LentReader<'_> {
     #[inline(always)]
     fn sum(&mut self, conn: ConnId, segment: &[u8], header_bytes: usize) -> Option<u32> {
         match segment.len() < BYTES_MIN {
@@ -125,7 +110,7 @@ impl<B: ByteStream> PayloadReader<B, Delivered> for LentReader<'_> {
     /// not in full operation, or if the stream needs its bytes in TCP's queue. Not inlined: the stream needs registers of
     /// its own.
     #[inline(never)]
-    fn read(&mut self, lent: Lent<'_, B>) -> Option<Delivered> {
+    fn read(&mut self, lent: Lent<'_, B>) -> Option<RxOutcome> {
         let Some(&ConnOwner::Qp(slot)) = self.conn_owners.get(lent.conn.index()) else { return None };
         let qp = self.qps.at(slot)?;
         if !matches!(qp.lifecycle, Lifecycle::Running(_)) || !qp.stream.reads_lent_bytes() {
@@ -139,18 +124,24 @@ impl<B: ByteStream> PayloadReader<B, Delivered> for LentReader<'_> {
         lent.bytes.consume(taken);
         let writable = lent.events.intersects(Events::WRITABLE | Events::RETRANSMIT);
         let wants_tx = writable | lent.wants_transmit | stream.wants_tx(&mut io);
-        Some(Delivered::new(slot, stream.has_ended(), wants_tx, stream.awaits_quiescence()))
+        let bits = [
+            (RxOutcome::ENDED, stream.has_ended()),
+            (RxOutcome::WANTS_TX, wants_tx),
+            (RxOutcome::WAITS, stream.awaits_quiescence()),
+        ];
+        Some(RxOutcome::new(slot, bits))
     }
 }
 
 impl<L: Lower> DataPath<L> {
-    /// Polls the port of a core that has no other, and returns whether nothing arrived. Received frames wait in the
-    /// burst.
+    /// Returns whether received frames wait in the burst. Polls the port if there are none.
     #[inline(always)]
-    pub(crate) fn has_no_frames(&mut self) -> bool {
+    pub(crate) fn has_frames(&mut self, port: u8) -> bool {
         let Some(burst) = &mut self.rx_burst else { return false };
-        self.wires.first_mut().rx_burst(burst);
-        burst.is_empty()
+        if burst.is_empty() {
+            self.wires.at_mut(port).rx_burst(burst);
+        }
+        !burst.is_empty()
     }
 
     /// Borrows what TCP uses for a frame of `port`, and what reads payload meanwhile.
@@ -174,7 +165,7 @@ impl<L: Lower> DataPath<L> {
         now: Nanos,
         port: u8,
         frame: FrameOf<L>,
-    ) -> Result<Arrival<Delivered>, FrameOf<L>> {
+    ) -> Result<Arrival<RxOutcome>, FrameOf<L>> {
         let (reader, llp, wires, net) = self.split(port);
         llp.on_frame(now, net, frame, wires, reader)
     }
@@ -185,51 +176,41 @@ impl<L: Lower> DataPath<L> {
         now: Nanos,
         port: u8,
         segment: TcpSegment<FrameOf<L>>,
-    ) -> Option<Arrival<Delivered>> {
+    ) -> Option<Arrival<RxOutcome>> {
         let (reader, llp, wires, net) = self.split(port);
         llp.on_packet(now, segment, net, wires, reader)
-    }
-
-    /// Lists a queue pair that has read lent payload, if it has to send or to wait.
-    #[inline]
-    pub(crate) fn after_delivery(&mut self, delivered: Delivered) {
-        if delivered.has(Delivered::WAITS) {
-            self.wait_for_quiescence(delivered.slot);
-        }
-        if delivered.has(Delivered::WANTS_TX) {
-            self.enqueue_tx(delivered.slot);
-        }
     }
 
     /// Checks, places and delivers whole FPDUs; the rest of one stays with TCP.
     #[inline]
     pub(crate) fn on_readable(&mut self, slot: u32, conn: ConnId) -> RxOutcome {
-        let Some(qp) = self.qps.at(slot) else { return RxOutcome::Done };
+        let Some(qp) = self.qps.at(slot) else { return RxOutcome::new(slot, []) };
         if !qp.lifecycle.takes_fpdus() {
-            return RxOutcome::NotFpdus;
+            return RxOutcome::new(slot, [(RxOutcome::NOT_FPDUS, true)]);
         }
         let gate_closed = !qp.stream.may_send();
-        let in_full_operation = matches!(qp.lifecycle, Lifecycle::Running(_)) && !gate_closed;
+        let is_running = matches!(qp.lifecycle, Lifecycle::Running(_));
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-        let end = stream.on_readable(&mut self.llp.rx(conn), &mut self.scratch, &mut io).err();
-        let wants_tx = stream.wants_tx(&mut io);
-        if stream.awaits_quiescence() {
-            self.wait_for_quiescence(slot);
-        }
-        if !in_full_operation || end.is_some() {
-            return RxOutcome::Exception(RxException { end, gate_closed, wants_tx });
-        }
-        if wants_tx {
-            self.enqueue_tx(slot);
-        }
-        RxOutcome::Done
+        let ended = stream.on_readable(&mut self.llp.rx(conn), &mut self.scratch, &mut io).is_err();
+        let bits = [
+            (RxOutcome::ENDED, ended),
+            (RxOutcome::GATE_CLOSED, gate_closed),
+            (RxOutcome::NOT_RUNNING, !is_running),
+            (RxOutcome::WANTS_TX, stream.wants_tx(&mut io)),
+            (RxOutcome::WAITS, stream.awaits_quiescence()),
+        ];
+        RxOutcome::new(slot, bits)
     }
 
-    /// Returns the outcome of lent payload for a stream that ended with it.
-    pub(crate) fn outcome_of_end(&mut self, slot: u32) -> Option<(ConnId, RxOutcome)> {
-        let qp = self.qps.at(slot)?;
-        let exception = RxException { end: qp.stream.error(), gate_closed: false, wants_tx: qp.tx_queued };
-        Some((qp.conn?, RxOutcome::Exception(exception)))
+    /// Lists a queue pair that has read bytes, if it has to send or to wait.
+    #[inline]
+    pub(crate) fn after_reading(&mut self, outcome: RxOutcome) {
+        if outcome.has(RxOutcome::WAITS) {
+            self.wait_for_quiescence(outcome.slot);
+        }
+        if outcome.has(RxOutcome::WANTS_TX) {
+            self.enqueue_tx(outcome.slot);
+        }
     }
 
     /// Bytes after a gap, on a connection with out-of-order placement.
