@@ -74,6 +74,12 @@ pub use objects::{
     QueuePair, ReceiveShare, RejectParams, SharedReceiveQueue, SrqAttr,
 };
 pub use stack::{Stack, StackBuilder};
+/// What a lower layer is, for a layer that tests bring.
+#[doc(hidden)]
+pub mod lower {
+    pub use crate::core_loop::lower::*;
+    pub use crate::objects::MpaParams;
+}
 #[doc(hidden)]
 pub use worker::ResourceUsage;
 pub use worker::{PollResult, PortVisit, Worker, WorkerThread, idle, pin};

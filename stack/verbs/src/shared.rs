@@ -22,6 +22,7 @@ pub(crate) use reservations::CqReservations;
 use crate::config::{Config, IdlePolicy, LimitsConfig};
 use crate::context::LacksAtomicsCache;
 use crate::core_loop::channel::{ContextChannel, Notification};
+use crate::core_loop::{QpHalf, QpSetup};
 use crate::error::VerbsError;
 use crate::numbers::{PdNumbers, next_handle_id};
 use crate::wake::WakeSignal;
@@ -53,6 +54,8 @@ pub(crate) struct DeviceFacts {
     pub(crate) ports: Box<[PortState]>,
     pub(crate) steering: Steering,
     pub(crate) hasher: FlowHasher,
+    /// Creates the core's half of a queue pair, for the lower layer of the stack.
+    pub(crate) new_qp: fn(QpSetup) -> Box<dyn QpHalf>,
 }
 
 /// The state that one core shares with all contexts.
@@ -118,6 +121,11 @@ impl StackShared {
     /// Returns the ports.
     pub(crate) fn ports(&self) -> &[PortState] {
         self.devices.get().map_or(&[], |devices| &devices.ports)
+    }
+
+    /// Creates the core's half of a queue pair. There are no contexts before the devices are known.
+    pub(crate) fn new_qp(&self, setup: QpSetup) -> Option<Box<dyn QpHalf>> {
+        self.devices.get().map(|devices| (devices.new_qp)(setup))
     }
 
     /// Returns the core of a flow.

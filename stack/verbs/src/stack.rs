@@ -8,13 +8,14 @@ use std::sync::Arc;
 use ironwarp_arch::clock::TscClock;
 use ironwarp_mem::MemTable;
 use ironwarp_port::Port;
+use ironwarp_port::instrument::Instrumented;
 use ironwarp_port::memory::MemoryPort;
 use ironwarp_stats::{CoreStats, Counter, StatsPage};
 use ironwarp_types::{Clock, Nanos};
 
 use crate::config::{Config, in_range};
 use crate::context::{Context, PortInfo, ProtectionDomain};
-use crate::core_loop::MpaOverTcp;
+use crate::core_loop::{Lower, MpaOverTcp};
 use crate::error::{SetupError, VerbsError};
 use crate::shared::StackShared;
 use crate::worker::Worker;
@@ -267,6 +268,24 @@ impl StackBuilder {
         <P::Frame as ironwarp_port::Frame>::Sealed: Send,
         C: Clock + Clone + Send + 'static,
     {
+        self.build_over::<MpaOverTcp<Instrumented<P, C>>, P, C>(ports, clock, secret)
+    }
+
+    /// The same over another lower layer.
+    #[doc(hidden)]
+    pub fn build_over<L, P, C>(
+        self,
+        ports: Vec<P>,
+        clock: C,
+        secret: [u64; 2],
+    ) -> Result<(Stack, Vec<Worker>), SetupError>
+    where
+        L: Lower<Port = Instrumented<P, C>, Transport: Send>,
+        P: Port + Send,
+        P::Frame: Send,
+        <P::Frame as ironwarp_port::Frame>::Sealed: Send,
+        C: Clock + Clone + Send + 'static,
+    {
         self.config.validate()?;
         let mem = MemTable::replayable(mem_limits(&self.config), secret).map_err(SetupError::Regions)?;
         let stack_parts = StackParts::with_memory(self.config, mem)?;
@@ -275,7 +294,7 @@ impl StackBuilder {
         let allowed = "none: what replays has one port";
         in_range("fabrics", config.fabrics.len(), 0..=0, allowed)?;
         let fabrics = stack_parts.instrument(vec![ports], &clocks)?;
-        stack_parts.assemble::<MpaOverTcp<_>, _, _>(fabrics, |_| None, &clocks, secret)
+        stack_parts.assemble::<L, _, _>(fabrics, |_| None, &clocks, secret)
     }
 }
 

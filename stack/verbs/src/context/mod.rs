@@ -379,7 +379,7 @@ impl Context {
                         }
                     }
                     Notification::PeerHasAtomics(peer) => self.uncache_lacks_atomics(peer),
-                    Notification::QpReturned(qp) => self.on_qp_returned(&qp),
+                    Notification::QpReturned(qp) => self.on_qp_returned(&*qp),
                     Notification::CqReturned(_)
                     | Notification::SrqReturned(_)
                     | Notification::CmParamsReturned(_) => {}

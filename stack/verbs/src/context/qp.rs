@@ -12,7 +12,7 @@ use ironwarp_types::Flow;
 
 use super::{Context, ProtectionDomain, QpInfo};
 use crate::config::{AtomicExecution, Extensions};
-use crate::core_loop::{QpCore, QpQueueSlots, QpSetup, SrqSlot};
+use crate::core_loop::{QpHalf, QpQueueSlots, QpSetup, SrqSlot};
 use crate::error::VerbsError;
 use crate::event::NegotiatedParams;
 use crate::numbers::QpNumber;
@@ -55,7 +55,7 @@ pub(super) struct AppQp {
     /// The local and the remote address and port of its connection, once established: half the size of a [`Flow`].
     endpoints: Option<([IpAddr; 2], [u16; 2])>,
     /// The core's half until it is assigned.
-    unassigned: Option<Box<QpCore>>,
+    unassigned: Option<Box<dyn QpHalf>>,
     /// The application destroyed it; the core's half is on its way back.
     destroyed: bool,
 }
@@ -128,9 +128,10 @@ impl Context {
             atomic_locked,
             fast_path: self.shared.config.stack.fast_path,
         };
+        let half = self.shared.new_qp(setup);
         let app = self.qp_mut(handle)?;
         app.handle = handle;
-        app.unassigned = Some(Box::new(QpCore::new(setup)));
+        app.unassigned = half;
         Ok(handle)
     }
 
@@ -197,7 +198,7 @@ impl Context {
         qp: QueuePair,
         core: u16,
         extensions: Option<Extensions>,
-    ) -> Result<Box<QpCore>, VerbsError> {
+    ) -> Result<Box<dyn QpHalf>, VerbsError> {
         let extensions = extensions.unwrap_or(self.shared.config.rdmap.extensions).profile();
         let app = self.qp(qp)?;
         let state = app.shared.state();
@@ -268,7 +269,7 @@ impl AppQp {
 
     /// Takes the core's half back, which did not reach its core: the queue pair is idle again. Returns whether the
     /// application still has it.
-    pub(super) fn unassign(&mut self, half: Box<QpCore>) -> bool {
+    pub(super) fn unassign(&mut self, half: Box<dyn QpHalf>) -> bool {
         self.unassigned = Some(half);
         self.set_control(QpControl { assigned: None, closing: false, ..self.control });
         self.shared.set(QpState::Idle);
@@ -278,7 +279,7 @@ impl AppQp {
     /// Sets the rights of the peer in the core's half, while it is here.
     pub(super) fn set_remote_access(&mut self, granted: Access) {
         if let Some(half) = &mut self.unassigned {
-            half.stream.set_remote_access(granted);
+            half.set_remote_access(granted);
         }
     }
 

@@ -12,7 +12,6 @@ use ironwarp_net::{CoreRole, DuplicateProbes, IpHeaderDefaults, Net, NetConfig, 
 use ironwarp_port::{Burst, PerPort, Port, Wire};
 use ironwarp_stats::{ConnectionRows, CoreStats};
 use ironwarp_tcp::TcpConfig;
-use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{Clock, MacAddr, Nanos};
 
 use super::clock::CoreClock;
@@ -84,7 +83,7 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
             rx_burst: Some(Box::new(Burst::new())),
             many_connections: false,
             burst_hashes: BurstHashes::new(),
-            scratch: vec![0; FPDU_MARKED_BYTES_MAX].into(),
+            scratch: vec![0; L::SCRATCH_BYTES].into(),
             qps: QpTable::new(limits.queue_pairs),
             queues: QueueTable::new(limits, parts.remote_atomics, parts.stats.clone()),
             conn_owners: vec![ConnOwner::Unowned; connections].into(),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ironwarp_mem::{Access, AtomicOp, AtomicTarget};
 use ironwarp_rings::{doorbell, spsc};
 
-use super::{CqCore, CqRing, QpCore, SrqCore};
+use super::{CqCore, CqRing, QpHalf, SrqCore};
 use crate::event::Event;
 use crate::objects::{CmParams, SharedReceiveQueue};
 use crate::wake::{CoreWaker, WakeSignal};
@@ -27,7 +27,7 @@ pub(crate) const NOTIFICATIONS_MAX: usize = 1024;
 /// A request of a context to a core.
 pub(crate) enum ControlMessage {
     /// Takes the core's half of a queue pair, for its first step.
-    StartQp(Box<QpCore>, FirstStep),
+    StartQp(Box<dyn QpHalf>, FirstStep),
     /// Takes the core's half of a completion queue.
     CreateCq(Box<CqCore>),
     /// Takes the core's half of a shared receive queue.
@@ -77,7 +77,7 @@ pub(crate) enum Notification {
     /// A peer supports atomic operations, whatever was recorded.
     PeerHasAtomics(IpAddr),
     /// The core's half of a queue pair, returned.
-    QpReturned(Box<QpCore>),
+    QpReturned(Box<dyn QpHalf>),
     /// The core's half of a completion queue, returned.
     CqReturned(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<CqCore>),
     /// The core's half of a shared receive queue, returned.

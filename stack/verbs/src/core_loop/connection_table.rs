@@ -141,7 +141,7 @@ fn row<L: Lower>(
     rx_bytes: u64,
 ) -> ConnectionRow {
     let queue_pair = match dp.owner(info.id) {
-        ConnOwner::Qp(slot) => dp.qps.at(slot).map(|qp| qp.handle().num().0),
+        ConnOwner::Qp(slot) => dp.qps.at(slot).map(|qp| qp.handle.num().0),
         ConnOwner::Passive(_) | ConnOwner::Unowned => None,
     };
     ConnectionRow {

@@ -83,15 +83,16 @@
 use ironwarp_types::Nanos;
 
 use super::connection::setup::Setup;
+use super::lower::Lower;
 use crate::event::DisconnectReason;
 use crate::objects::QpState;
 
 /// The state of a queue pair's connection, with the data that only this state needs.
-pub(crate) enum Lifecycle {
+pub(crate) enum Lifecycle<L: Lower> {
     /// Neither connected nor accepted.
     Idle,
-    /// Set-up: from the route's resolution to the end of the MPA start-up.
-    Setup(Setup),
+    /// Set-up: from the route's resolution to the end of the start-up.
+    Setup(Setup<L>),
     /// Full operation of a responder that reports the connection after the initiator's first FPDU (RFC 6581 s5).
     AwaitingRtr,
     /// Full operation: FPDUs run both ways.
@@ -194,7 +195,7 @@ impl StateName {
     }
 }
 
-impl Lifecycle {
+impl<L: Lower> Lifecycle<L> {
     /// Returns whether received bytes are FPDUs that are placed and delivered.
     #[inline]
     pub(super) fn takes_fpdus(&self) -> bool {
@@ -263,18 +264,18 @@ impl Lifecycle {
     }
 
     /// Returns whether the diagram has an edge from this state to `next`.
-    fn may_enter(&self, next: &Lifecycle) -> bool {
+    fn may_enter(&self, next: &Self) -> bool {
         self.name().leads_to(next.name())
     }
 
     /// Replaces the state and returns the one before, so that its data can be returned to the context.
-    pub(super) fn enter(&mut self, next: Lifecycle) -> Lifecycle {
+    pub(super) fn enter(&mut self, next: Self) -> Self {
         debug_assert!(self.may_enter(&next), "{:?} -> {:?}", self.name(), next.name());
         core::mem::replace(self, next)
     }
 
     /// Moves set-up one state on; other states stay.
-    pub(super) fn advance_setup(&mut self, step: impl FnOnce(Setup) -> Setup) {
+    pub(super) fn advance_setup(&mut self, step: impl FnOnce(Setup<L>) -> Setup<L>) {
         let from = self.name();
         match core::mem::replace(self, Lifecycle::Idle) {
             Lifecycle::Setup(setup) => {
@@ -286,7 +287,7 @@ impl Lifecycle {
     }
 
     /// The state after a disconnect in full operation.
-    pub(super) fn draining(&self, deadline: Nanos, progress: ProgressMark) -> Lifecycle {
+    pub(super) fn draining(&self, deadline: Nanos, progress: ProgressMark) -> Self {
         Lifecycle::Draining(Draining {
             deadline,
             progress,
@@ -297,17 +298,17 @@ impl Lifecycle {
     }
 
     /// The state after the FIN of a disconnect.
-    pub(super) fn half_closed(&self, deadline: Nanos) -> Lifecycle {
+    pub(super) fn half_closed(&self, deadline: Nanos) -> Self {
         Lifecycle::HalfClosed(HalfClosed { deadline, rx_since_timer: false, established: self.established() })
     }
 
     /// The state after an error or a received Terminate.
-    pub(super) fn terminating(&self, cause: DisconnectReason) -> Lifecycle {
+    pub(super) fn terminating(&self, cause: DisconnectReason) -> Self {
         Lifecycle::Terminating { cause, established: self.established() }
     }
 
     /// The state after our FIN when the connection does not end by a disconnect.
-    pub(super) fn closing(&self) -> Lifecycle {
+    pub(super) fn closing(&self) -> Self {
         Lifecycle::Closing { cause: self.cause(), established: self.established() }
     }
 

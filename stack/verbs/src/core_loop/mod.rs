@@ -35,7 +35,7 @@ mod cores;
 mod data_path;
 mod housekeeping;
 mod lifecycle;
-mod lower;
+pub(crate) mod lower;
 mod path_refresh;
 mod stages;
 
@@ -47,7 +47,7 @@ use ironwarp_types::{Clock, Nanos};
 
 pub(crate) use build::{CoreParts, local_mac, steered_frames};
 pub(crate) use cores::{LEADER, core_mesh};
-pub(crate) use data_path::qp::{QpCore, QpSetup};
+pub(crate) use data_path::qp::{QpCore, QpHalf, QpSetup};
 pub(crate) use data_path::queues::{CqCore, CqParts, CqRing, QpQueueSlots, SrqCore, SrqSlot};
 pub(crate) use data_path::remote_atomics::remote_atomics_mesh;
 
@@ -88,7 +88,7 @@ pub(crate) struct CoreLoop<L: Lower, C: Clock> {
     /// Frames to registered memory and back.
     dp: DataPath<L>,
     /// Connections outside full operation, and the contexts that own them.
-    cm: ConnectionManager,
+    cm: ConnectionManager<L>,
     /// Links and the paths of connections.
     housekeeping: NetHousekeeping,
     /// The connections in the page of counters; `None` if no other process can read it.

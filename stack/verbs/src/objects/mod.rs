@@ -13,8 +13,8 @@ use ironwarp_types::QpNum;
 pub use attr::{CqAttr, Framing, QpAttr, QpState, ReceiveShare, SrqAttr};
 pub(crate) use attr::{QpShared, WORK_DEPTH_MAX, check_range};
 pub(crate) use control::QpControl;
-pub use params::{AcceptParams, ConnectParams, MpaRevision, RejectParams};
-pub(crate) use params::{CmParams, MpaParams};
+pub(crate) use params::CmParams;
+pub use params::{AcceptParams, ConnectParams, MpaParams, MpaRevision, RejectParams};
 pub use timeouts::KeepAlive;
 pub(crate) use timeouts::QpTimeouts;
 

@@ -156,12 +156,17 @@ impl CmParams {
 
 /// The requested parameters; the others come from the configuration or the queue pair.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct MpaParams {
-    pub(crate) revision: u8,
-    pub(crate) reads: Option<ReadDepths>,
-    pub(crate) peer_to_peer: Option<bool>,
-    pub(crate) rtr: Option<RtrKinds>,
-    pub(crate) holdoff: Option<Nanos>,
+pub struct MpaParams {
+    /// The first revision to try.
+    pub revision: u8,
+    /// The read depths to offer.
+    pub reads: Option<ReadDepths>,
+    /// Whether either side may send first.
+    pub peer_to_peer: Option<bool>,
+    /// The permitted kinds of ready-to-receive indication.
+    pub rtr: Option<RtrKinds>,
+    /// The delay before the first message.
+    pub holdoff: Option<Nanos>,
 }
 
 impl ConnectParams<'_> {

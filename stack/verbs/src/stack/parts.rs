@@ -20,7 +20,7 @@ use super::{Stack, StackClock, numa};
 use crate::config::{Config, ConfigError, in_range};
 use crate::context::{InterfaceAddress, PortInfo};
 use crate::core_loop::{
-    CoreLoop, CoreParts, Lower, MpaOverTcp, core_mesh, local_mac, remote_atomics_mesh, steered_frames,
+    CoreLoop, CoreParts, Lower, MpaOverTcp, QpCore, core_mesh, local_mac, remote_atomics_mesh, steered_frames,
 };
 use crate::error::SetupError;
 use crate::host::offloads;
@@ -131,7 +131,12 @@ impl StackParts {
         let config = &self.shared.config;
         let steering = Steering::new(config.core.count, fabrics.spread());
         let ports = port_states(config, fabrics.first_core())?;
-        self.shared.set_devices(DeviceFacts { ports, steering, hasher: FlowHasher::new(secret) });
+        self.shared.set_devices(DeviceFacts {
+            ports,
+            steering,
+            hasher: FlowHasher::new(secret),
+            new_qp: |setup| Box::new(QpCore::<L>::new(setup)),
+        });
         let other_cores = core_mesh(steering, steered_frames(config));
         let mut workers = Vec::new();
         let remote_atomics = remote_atomics_mesh(config.core.count, config.limits.queue_pairs);

@@ -6,7 +6,7 @@
 
 use super::AppQp;
 use crate::context::Context;
-use crate::core_loop::QpCore;
+use crate::core_loop::QpHalf;
 use crate::core_loop::channel::ControlMessage;
 use crate::error::VerbsError;
 use crate::event::Event;
@@ -125,7 +125,7 @@ impl Context {
     }
 
     /// Removes a queue pair whose core's half came back.
-    pub(in crate::context) fn on_qp_returned(&mut self, half: &QpCore) {
+    pub(in crate::context) fn on_qp_returned(&mut self, half: &dyn QpHalf) {
         self.remove_qp(half.handle());
     }
 

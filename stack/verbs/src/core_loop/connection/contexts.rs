@@ -3,15 +3,17 @@
 //! A context attaches by a flag, sends control messages, and rings a doorbell for queue pairs with new work. When a
 //! context is gone, its connections are reset and its objects are freed here, once.
 
+use core::any::Any;
+
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::{ConnectionManager, log_event};
-use crate::core_loop::QpCore;
 use crate::core_loop::channel::{ContextChannel, ControlMessage, FirstStep, Notification};
 use crate::core_loop::cores::{InterCoreMessage, LEADER};
 use crate::core_loop::data_path::DataPath;
 use crate::core_loop::lower::Lower;
+use crate::core_loop::{QpCore, QpHalf};
 use crate::event::Event;
 
 /// Control messages taken from one context in one iteration, so that a flood of them does not starve frames.
@@ -23,7 +25,7 @@ const SRQ_EVENT_BUDGET: usize = 64;
 /// Doorbells taken from one context in one iteration.
 const DOORBELL_BUDGET: usize = 256;
 
-impl ConnectionManager {
+impl<L: Lower> ConnectionManager<L> {
     /// Returns whether a context attaches, rang a doorbell, or needs the mailbox stage.
     #[inline(always)]
     pub(crate) fn has_requests(&mut self) -> bool {
@@ -34,12 +36,7 @@ impl ConnectionManager {
     /// Handles control messages, at most `budget` from each context, and sends delayed notifications. Returns whether
     /// a context had either.
     #[inline(always)]
-    pub(crate) fn serve_contexts<L: Lower>(
-        &mut self,
-        dp: &mut DataPath<L>,
-        now: Nanos,
-        budget: usize,
-    ) -> bool {
+    pub(crate) fn serve_contexts(&mut self, dp: &mut DataPath<L>, now: Nanos, budget: usize) -> bool {
         if let Some(arrived) = self.core_shared.new_contexts.take() {
             arrived.into_iter().for_each(|channel| self.attach_context(channel));
         }
@@ -57,7 +54,7 @@ impl ConnectionManager {
     /// Handles the control messages of one context and sends its delayed notifications.
     #[cold]
     #[inline(never)]
-    fn serve_context<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, context: usize, budget: usize) {
+    fn serve_context(&mut self, dp: &mut DataPath<L>, now: Nanos, context: usize, budget: usize) {
         for _ in 0..budget {
             let Some(channel) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
             let Some(message) = channel.control.pop() else { break };
@@ -69,7 +66,7 @@ impl ConnectionManager {
 
     /// The doorbell stage: lists queue pairs with new work. Returns whether the mailbox stage has something to do.
     #[inline(always)]
-    pub(crate) fn serve_doorbells<L: Lower>(&mut self, dp: &mut DataPath<L>) -> bool {
+    pub(crate) fn serve_doorbells(&mut self, dp: &mut DataPath<L>) -> bool {
         let mut has_contexts_to_serve = self.core_shared.new_contexts.is_waiting();
         for channel in self.contexts.iter_mut().flatten() {
             has_contexts_to_serve |= !channel.is_idle();
@@ -107,13 +104,7 @@ impl ConnectionManager {
         self.contexts[context_slot] = Some(channel);
     }
 
-    fn on_control<L: Lower>(
-        &mut self,
-        dp: &mut DataPath<L>,
-        now: Nanos,
-        context: u16,
-        message: ControlMessage,
-    ) {
+    fn on_control(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16, message: ControlMessage) {
         match message {
             ControlMessage::StartQp(qp, first) => self.start_qp(dp, now, context, (qp, first)),
             ControlMessage::CreateCq(mut cq) => {
@@ -167,13 +158,16 @@ impl ConnectionManager {
     }
 
     /// Takes the core's half of a queue pair of a context, and carries out its first step.
-    fn start_qp<L: Lower>(
+    fn start_qp(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
         context: u16,
-        (mut qp, first): (Box<QpCore>, FirstStep),
+        (half, first): (Box<dyn QpHalf>, FirstStep),
     ) {
+        let half: Box<dyn Any> = half;
+        // The stack has one lower layer.
+        let Ok(mut qp) = half.downcast::<QpCore<L>>() else { return };
         let slot = qp.slot();
         // A doorbell before this message was ignored; set-up finds the work that it announced.
         qp.shared.bell.clear();
@@ -188,7 +182,7 @@ impl ConnectionManager {
     }
 
     /// Returns whether the context owns the queue pair in a slot: the message may be older than the slot's occupant.
-    fn owns_qp<L: Lower>(&mut self, dp: &mut DataPath<L>, context: u16, slot: u32) -> bool {
+    fn owns_qp(&mut self, dp: &mut DataPath<L>, context: u16, slot: u32) -> bool {
         dp.qps.at(slot).is_some_and(|qp| qp.context == context)
     }
 
@@ -219,7 +213,7 @@ impl ConnectionManager {
     /// unread.
     #[cold]
     #[inline(never)]
-    pub(crate) fn report_queue_events<L: Lower>(&mut self, dp: &mut DataPath<L>) {
+    pub(crate) fn report_queue_events(&mut self, dp: &mut DataPath<L>) {
         while let Some(slot) = dp.queues.next_peer_with_atomics() {
             self.on_peer_with_atomics(dp, slot);
         }
@@ -250,7 +244,7 @@ impl ConnectionManager {
     }
 
     /// If a context dropped its rings: ends its queue pairs, closes its listeners, frees its objects.
-    fn clean_up_if_abandoned<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16) {
+    fn clean_up_if_abandoned(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16) {
         let Some(channel) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else {
             return;
         };
@@ -264,7 +258,7 @@ impl ConnectionManager {
 
     /// The leader closed the listeners of a context that is gone. The other cores follow; only then is its number
     /// free.
-    pub(crate) fn on_context_gone<L: Lower>(&mut self, dp: &mut DataPath<L>, context: u16) {
+    pub(crate) fn on_context_gone(&mut self, dp: &mut DataPath<L>, context: u16) {
         self.close_listeners(dp, context);
         if let Some(channel) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) {
             channel.listeners_closed = true;
@@ -272,7 +266,7 @@ impl ConnectionManager {
     }
 
     #[cold]
-    fn clean_up_context<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16) {
+    fn clean_up_context(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16) {
         if self.core == LEADER {
             self.on_context_gone(dp, context);
             dp.broadcast(InterCoreMessage::ContextGone { context });

@@ -11,12 +11,12 @@ use crate::core_loop::lifecycle::Lifecycle;
 use crate::core_loop::lower::Lower;
 use crate::event::Event;
 
-impl ConnectionManager {
+impl<L: Lower> ConnectionManager<L> {
     /// Received bytes whose [outcome](RxOutcome::concerns_connection) concerns the connection: FPDUs arrived before the
     /// first-FPDU gate was open or after a disconnect, or they ended the stream, or there are no FPDUs.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_rx_outcome<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, outcome: RxOutcome) {
+    pub(crate) fn on_rx_outcome(&mut self, dp: &mut DataPath<L>, now: Nanos, outcome: RxOutcome) {
         let slot = outcome.slot;
         let Some(qp) = dp.qps.at(slot) else { return };
         if outcome.has(RxOutcome::NOT_FPDUS) {
@@ -44,13 +44,7 @@ impl ConnectionManager {
     /// Reads received bytes on the data path and handles the outcome.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_readable<L: Lower>(
-        &mut self,
-        dp: &mut DataPath<L>,
-        now: Nanos,
-        slot: u32,
-        conn: ConnId,
-    ) {
+    pub(crate) fn on_readable(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
         let outcome = dp.on_readable(slot, conn);
         dp.after_reading(outcome);
         if outcome.concerns_connection() {
@@ -61,7 +55,7 @@ impl ConnectionManager {
     /// Bytes of a connection that carries no FPDUs, or not yet.
     #[cold]
     #[inline(never)]
-    fn on_non_fpdu_bytes<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
+    fn on_non_fpdu_bytes(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
         if let Some(Lifecycle::Setup(_)) = dp.qps.at(slot).map(|qp| &qp.lifecycle) {
             self.on_startup_bytes(dp, now, slot, conn);
         }
@@ -79,7 +73,7 @@ impl ConnectionManager {
 
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_rare_qp_events<L: Lower>(
+    pub(crate) fn on_rare_qp_events(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
@@ -96,7 +90,7 @@ impl ConnectionManager {
     /// The peer's FIN, or the end of the TCP connection. Handling the bytes of this segment may have ended this
     /// connection or started another one (revision 1). Then the FIN belongs to the old one.
     #[cold]
-    pub(crate) fn on_qp_closing<L: Lower>(
+    pub(crate) fn on_qp_closing(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
@@ -123,13 +117,7 @@ impl ConnectionManager {
     /// The result of a scheduling round that concerns the state of the connection or its timer.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_tx_outcome<L: Lower>(
-        &mut self,
-        dp: &mut DataPath<L>,
-        now: Nanos,
-        slot: u32,
-        outcome: TxOutcome,
-    ) {
+    pub(crate) fn on_tx_outcome(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, outcome: TxOutcome) {
         if outcome.read_started {
             self.arm_read_timer(dp, now, slot);
         }
@@ -141,7 +129,7 @@ impl ConnectionManager {
     /// Arms the timer of an outstanding Read: without progress within the user timeout the connection ends. TCP does
     /// not detect this, since the peer may have acknowledged everything.
     #[inline(never)]
-    pub(crate) fn arm_read_timer<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    pub(crate) fn arm_read_timer(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         if let Lifecycle::Running(running) = &mut qp.lifecycle
             && running.read_progress_at_arm.is_none()
@@ -153,19 +141,14 @@ impl ConnectionManager {
     }
 
     /// The user timeout of a queue pair.
-    pub(crate) fn user_timeout_of<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) -> Nanos {
+    pub(crate) fn user_timeout_of(&mut self, dp: &mut DataPath<L>, slot: u32) -> Nanos {
         dp.qps.at(slot).map_or(Nanos::MAX, |qp| qp.timeouts(self.timeouts).user_timeout)
     }
 
     /// RFC 5044 s7.1.2: a responder's sends wait for the initiator's first FPDU, and TCP has no unacknowledged data
     /// that could time out. If sends already waited when the timer was armed and still wait now, the connection
     /// times out. Returns whether it does.
-    pub(crate) fn responder_sends_timed_out<L: Lower>(
-        &mut self,
-        dp: &mut DataPath<L>,
-        now: Nanos,
-        slot: u32,
-    ) -> bool {
+    pub(crate) fn responder_sends_timed_out(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) -> bool {
         let Some(qp) = dp.qps.at(slot).filter(|qp| !qp.stream.may_send()) else { return false };
         let Lifecycle::Running(running) = &mut qp.lifecycle else { return false };
         let waits = qp.sq.refresh() != qp.sq.head();
@@ -179,7 +162,7 @@ impl ConnectionManager {
 
     /// The timer of a running queue pair: a hold-off is over, or a Read had its time. Returns whether the Read made no
     /// progress.
-    pub(crate) fn reads_timed_out<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) -> bool {
+    pub(crate) fn reads_timed_out(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) -> bool {
         let Some(qp) = dp.qps.at(slot) else { return false };
         let Lifecycle::Running(running) = &mut qp.lifecycle else { return false };
         let seen = running.read_progress_at_arm.take();

@@ -33,17 +33,18 @@ use protection_backoff::ProtectionBackoff;
 
 use crate::config::MpaConfig;
 use crate::core_loop::channel::ContextChannel;
+use crate::core_loop::lower::Lower;
 use crate::log_limit::LogLimit;
 use crate::objects::CmParams;
 use crate::shared::{CoreShared, StackShared};
 
 /// The connection manager of one core.
-pub(super) struct ConnectionManager {
+pub(super) struct ConnectionManager<L: Lower> {
     core: u16,
     shared: Arc<StackShared>,
     stats: CoreStats,
     /// Incoming connections without a queue pair, and the listeners.
-    pub(super) passives: PassiveTable,
+    pub(super) passives: PassiveTable<L>,
     /// What this core shares with every context.
     core_shared: Arc<CachePadded<CoreShared>>,
     /// The rings of each context, by its number.
@@ -77,7 +78,7 @@ pub(super) enum TimerOwner {
     ConnectionTable,
 }
 
-impl ConnectionManager {
+impl<L: Lower> ConnectionManager<L> {
     pub(super) fn new(core: u16, shared: &Arc<StackShared>, stats: CoreStats, now: Nanos) -> Self {
         let (config, limits) = (&shared.config, &shared.config.limits);
         ConnectionManager {

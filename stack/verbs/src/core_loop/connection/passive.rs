@@ -1,4 +1,4 @@
-//! Incoming connections until a queue pair takes them over: listeners, the MPA request, accept and reject.
+//! Incoming connections until a queue pair takes them over: listeners, the request, accept and reject.
 //!
 //! ```text
 //! TCP up --> AwaitingRequest --whole request--> Asked (the context decides) --accept--> a queue pair's
@@ -16,20 +16,17 @@ use super::setup::Setup;
 use crate::core_loop::cores::InterCoreMessage;
 use crate::core_loop::data_path::{ConnOwner, DataPath, ROUND_UNITS_MAX, TxSource};
 use crate::core_loop::lifecycle::Lifecycle;
-use crate::core_loop::lower::Lower;
-use ironwarp_iwarp::mpa::startup::{
-    Decision, Negotiated, Responder, ResponderParams, StartupFault, responder::Progress,
-};
+use crate::core_loop::lower::{Lower, PeerData, PeerRequest};
 use ironwarp_llp::{Abort, Blocked, ConnId, Events, Transport};
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
-use crate::event::{ConnectFailure, Event, MpaRequestInfo, PrivateData};
-use crate::objects::{CmParams, MpaParams};
+use crate::event::{ConnectFailure, Event};
+use crate::objects::CmParams;
 
-impl ConnectionManager {
+impl<L: Lower> ConnectionManager<L> {
     /// A context listens on an address.
-    pub(crate) fn listen<L: Lower>(&mut self, dp: &mut DataPath<L>, context: u16, local: SocketAddr) {
+    pub(crate) fn listen(&mut self, dp: &mut DataPath<L>, context: u16, local: SocketAddr) {
         match dp.llp.listen(local) {
             Ok(id) => {
                 self.passives.listeners.push(Listener { id, local, context });
@@ -39,13 +36,13 @@ impl ConnectionManager {
         }
     }
 
-    pub(crate) fn unlisten<L: Lower>(&mut self, dp: &mut DataPath<L>, context: u16, local: SocketAddr) {
+    pub(crate) fn unlisten(&mut self, dp: &mut DataPath<L>, context: u16, local: SocketAddr) {
         self.remove_listener(dp, context, local);
         dp.broadcast(InterCoreMessage::Unlisten { context, local });
     }
 
     /// The leader listens on an address, so this core does too. The leader has checked that the address is free.
-    pub(crate) fn add_listener<L: Lower>(&mut self, dp: &mut DataPath<L>, context: u16, local: SocketAddr) {
+    pub(crate) fn add_listener(&mut self, dp: &mut DataPath<L>, context: u16, local: SocketAddr) {
         let listener = dp.llp.listen(local);
         debug_assert!(listener.is_ok(), "all cores have the same listeners");
         if let Ok(id) = listener {
@@ -53,20 +50,15 @@ impl ConnectionManager {
         }
     }
 
-    pub(crate) fn remove_listener<L: Lower>(
-        &mut self,
-        dp: &mut DataPath<L>,
-        context: u16,
-        local: SocketAddr,
-    ) {
+    pub(crate) fn remove_listener(&mut self, dp: &mut DataPath<L>, context: u16, local: SocketAddr) {
         self.remove_listeners(dp, |listener| listener.context == context && listener.local == local);
     }
 
-    pub(crate) fn close_listeners<L: Lower>(&mut self, dp: &mut DataPath<L>, context: u16) {
+    pub(crate) fn close_listeners(&mut self, dp: &mut DataPath<L>, context: u16) {
         self.remove_listeners(dp, |listener| listener.context == context);
     }
 
-    fn remove_listeners<L: Lower>(&mut self, dp: &mut DataPath<L>, which: impl Fn(&Listener) -> bool) {
+    fn remove_listeners(&mut self, dp: &mut DataPath<L>, which: impl Fn(&Listener) -> bool) {
         for listener in self.passives.listeners.extract_if(.., |listener| which(listener)) {
             dp.llp.unlisten(listener.id);
         }
@@ -75,7 +67,7 @@ impl ConnectionManager {
     /// The TCP connection of a peer is established.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_incoming_connection<L: Lower>(
+    pub(crate) fn on_incoming_connection(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
@@ -90,7 +82,7 @@ impl ConnectionManager {
         let listener = dp.llp.listener(conn);
         let context =
             self.passives.listeners.iter().find(|one| Some(one.id) == listener).map(|one| one.context);
-        let responder = Responder::new(self.mpa.crc, self.mpa.markers);
+        let responder = L::responder(&self.mpa);
         let slot = context.and_then(|context| self.insert_passive(dp, now, conn, context, responder));
         let Some(slot) = slot else {
             dp.stats.count(Counter::VerbsHalfOpenDropped);
@@ -102,13 +94,13 @@ impl ConnectionManager {
     }
 
     /// A slot for a new connection; another connection may be aborted for it.
-    fn insert_passive<L: Lower>(
+    fn insert_passive(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
         conn: ConnId,
         context: u16,
-        responder: Responder,
+        responder: L::Responder,
     ) -> Option<u32> {
         let host = dp.llp.flow(conn)?.remote.ip();
         if self.passives.free.is_empty() {
@@ -121,7 +113,7 @@ impl ConnectionManager {
 
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_passive_events<L: Lower>(
+    pub(crate) fn on_passive_events(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
@@ -142,38 +134,38 @@ impl ConnectionManager {
         }
     }
 
-    fn on_request_bytes<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
+    fn on_request_bytes(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
         let Some(passive) = self.passives.at(slot) else { return };
         let responder = match &passive.state {
             PassiveState::AwaitingRequest(responder) => responder,
             PassiveState::AwaitingDecision(_) => {
-                return self.on_bad_request(dp, now, slot, StartupFault::TrailingBytes);
+                return self.on_bad_request(dp, now, slot);
             }
             // Bytes after a reject are discarded.
             PassiveState::SendingReject(_) | PassiveState::Closing => {
                 return dp.llp.discard(conn);
             }
         };
-        let progress = responder.on_bytes(&mut dp.llp.rx(conn));
-        match progress {
-            Progress::NeedMore => {}
-            Progress::Request { private_data, decision } if self.may_report_request(slot, &private_data) => {
-                let private_data = self.boxed_private_data(&private_data);
-                self.report_connect_request(dp, slot, decision, private_data);
+        match L::on_request(responder, dp.llp.rx(conn)) {
+            PeerRequest::Incomplete => {}
+            PeerRequest::Complete { private_data, request }
+                if self.may_report_request(slot, &private_data) =>
+            {
+                self.report_connect_request(dp, slot, request, &private_data);
             }
-            Progress::Request { .. } => {
+            PeerRequest::Complete { .. } => {
                 dp.stats.count(Counter::VerbsHalfOpenDropped);
                 self.abort_passive(dp, now, slot);
             }
-            Progress::Fault(fault) => self.on_bad_request(dp, now, slot, fault),
+            PeerRequest::Fault => self.on_bad_request(dp, now, slot),
         }
     }
 
     /// RFC 5044 s8, code 4: a start-up fault closes without a Terminate. Bytes after the request are such a fault, in
     /// the same segment or later: none may arrive before our reply.
     #[cold]
-    fn on_bad_request<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, fault: StartupFault) {
-        dp.stats.count(fault.counter());
+    fn on_bad_request(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+        dp.stats.count(Counter::IwarpStartupErrors);
         self.abort_passive(dp, now, slot);
     }
 
@@ -186,30 +178,26 @@ impl ConnectionManager {
         private_data.len() <= limit && link.is_some_and(|link| !link.has_delayed())
     }
 
-    fn report_connect_request<L: Lower>(
+    fn report_connect_request(
         &mut self,
         dp: &mut DataPath<L>,
         slot: u32,
-        decision: Decision,
-        private_data: PrivateData,
+        asked: L::Request,
+        private_data: &PeerData,
     ) {
+        let private_data = self.boxed_private_data(private_data);
         let core = self.core;
         let Some(passive) = self.passives.at(slot) else { return };
         let Some(flow) = dp.llp.flow(passive.conn) else { return };
-        passive.state = PassiveState::AwaitingDecision(decision);
-        let enhanced = decision.peer_enhanced();
-        let mpa_request = MpaRequestInfo {
-            revision: decision.revision(),
-            peer_reads: enhanced.map(|enhanced| enhanced.reads),
-            peer_to_peer: enhanced.is_some_and(|enhanced| enhanced.peer_to_peer),
-        };
+        passive.state = PassiveState::AwaitingDecision(asked);
+        let mpa_request = L::request_info(&asked);
         let Some(request) = passive.request(core, slot) else { return };
         let (context, local, remote) = (passive.context, flow.local, flow.remote);
         self.send_event(context, Event::ConnectRequest { request, local, remote, private_data, mpa_request });
     }
 
     /// The context accepts a request with a queue pair.
-    pub(crate) fn accept<L: Lower>(
+    pub(crate) fn accept(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
@@ -234,25 +222,23 @@ impl ConnectionManager {
         dp.enqueue_tx(slot);
     }
 
-    /// Writes the Reply Frame that accepts a request with the queue pair at `slot`.
-    fn accept_reply<L: Lower>(
+    /// Writes the reply that accepts a request with the queue pair at `slot`.
+    fn accept_reply(
         &mut self,
         dp: &mut DataPath<L>,
         request: (u32, u32),
         slot: u32,
         params: &mut CmParams,
-    ) -> Option<Negotiated> {
-        let MpaParams { reads, rtr, .. } = params.mpa_params;
-        let reads = reads.unwrap_or(dp.qps.at(slot)?.reads());
-        let answer = ResponderParams { reads, rtr: rtr.unwrap_or(self.mpa.rtr()) };
-        let decision = self.passives.pending_decision(request)?;
-        let (frame, agreed) = decision.accept(answer, params.private_data()).ok()?;
+    ) -> Option<L::Agreed> {
+        let (limits, request) = (dp.qps.at(slot)?.reads(), self.passives.pending_request(request)?);
+        let (frame, agreed) =
+            L::accept(request, &self.mpa, &params.mpa_params, limits, params.private_data())?;
         params.set_frame(frame);
         Some(agreed)
     }
 
     /// The context rejects a request.
-    pub(crate) fn reject<L: Lower>(
+    pub(crate) fn reject(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
@@ -260,9 +246,8 @@ impl ConnectionManager {
         request: (u32, u32),
         mut params: Box<CmParams>,
     ) {
-        let wanted = params.mpa_params.reads.unwrap_or_default();
-        let decision = self.passives.pending_decision(request);
-        match decision.and_then(|decision| decision.reject(wanted, params.private_data()).ok()) {
+        let asked = self.passives.pending_request(request);
+        match asked.and_then(|asked| L::reject(asked, &params.mpa_params, params.private_data())) {
             Some(reply) => {
                 dp.stats.count(Counter::VerbsRequestsRejected);
                 if params.is_backlog_full {
@@ -275,7 +260,7 @@ impl ConnectionManager {
         }
     }
 
-    fn send_reject<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, params: Box<CmParams>) {
+    fn send_reject(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, params: Box<CmParams>) {
         if let Some(passive) = self.passives.at(slot) {
             passive.state = PassiveState::SendingReject(params);
         }
@@ -284,7 +269,7 @@ impl ConnectionManager {
     }
 
     /// After a scheduling round: FIN follows a reject that TCP has pulled completely.
-    pub(crate) fn close_after_reject<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    pub(crate) fn close_after_reject(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         let conn = passive.conn;
         if matches!(&passive.state, PassiveState::SendingReject(params) if params.sent_frame_bytes().is_some())
@@ -301,7 +286,7 @@ impl ConnectionManager {
     }
 
     /// The peer's FIN: the reply to ours, or the peer gave up.
-    fn on_passive_peer_closed<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    fn on_passive_peer_closed(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         if matches!(passive.state, PassiveState::AwaitingRequest(_) | PassiveState::AwaitingDecision(_)) {
             self.abort_passive(dp, now, slot);
@@ -309,7 +294,7 @@ impl ConnectionManager {
     }
 
     /// Start-up timed out.
-    pub(crate) fn on_passive_timer<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    pub(crate) fn on_passive_timer(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         if matches!(passive.state, PassiveState::AwaitingRequest(_) | PassiveState::AwaitingDecision(_)) {
             dp.stats.count(Counter::VerbsStartupTimeouts);
@@ -317,7 +302,7 @@ impl ConnectionManager {
         self.abort_passive(dp, now, slot);
     }
 
-    fn abort_passive<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    fn abort_passive(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         self.report_request_end(slot);
         if let Some(passive) = self.remove_passive(dp, slot) {
             dp.set_owner(passive.conn, ConnOwner::Unowned);
@@ -327,7 +312,7 @@ impl ConnectionManager {
 
     /// Aborts the incoming connections that wait for a context that is gone.
     #[cold]
-    pub(crate) fn abort_passives_of<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16) {
+    pub(crate) fn abort_passives_of(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16) {
         for slot in 0..self.passives.slots.len() as u32 {
             if self.passives.at(slot).is_some_and(|passive| passive.context == context) {
                 self.abort_passive(dp, now, slot);
@@ -336,13 +321,13 @@ impl ConnectionManager {
     }
 
     /// Aborts all incoming connections.
-    pub(super) fn abort_passives<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos) {
+    pub(super) fn abort_passives(&mut self, dp: &mut DataPath<L>, now: Nanos) {
         for slot in 0..self.passives.slots.len() as u32 {
             self.abort_passive(dp, now, slot);
         }
     }
 
-    fn release_passive<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32, conn: ConnId) {
+    fn release_passive(&mut self, dp: &mut DataPath<L>, slot: u32, conn: ConnId) {
         self.report_request_end(slot);
         self.remove_passive(dp, slot);
         dp.set_owner(conn, ConnOwner::Unowned);
@@ -360,7 +345,7 @@ impl ConnectionManager {
     }
 
     /// Returns the parameters of a reject that is sent, or never will be.
-    fn return_params_of(&mut self, context: u16, state: PassiveState) {
+    fn return_params_of(&mut self, context: u16, state: PassiveState<L>) {
         if let PassiveState::SendingReject(params) = state {
             self.return_params(context, params);
         }
@@ -369,7 +354,7 @@ impl ConnectionManager {
     /// The queue pair of a connection is being destroyed while nothing is outstanding: the connection closes in order without
     /// it, in the place of an incoming one, which bounds the number and the time of such connections. What the peer still
     /// sends is discarded. Otherwise the connection stays with its queue pair, which resets it.
-    pub(crate) fn detach_conn<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    pub(crate) fn detach_conn(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let is_fin_sent = match qp.lifecycle {
             Lifecycle::Running(_) | Lifecycle::Draining(_) => false,
@@ -397,7 +382,7 @@ impl ConnectionManager {
     }
 
     /// Frees a slot and its timer.
-    fn remove_passive<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) -> Option<Passive> {
+    fn remove_passive(&mut self, dp: &mut DataPath<L>, slot: u32) -> Option<Passive<L>> {
         self.arm_passive(slot, Nanos::MAX);
         let mut passive = self.passives.remove(slot)?;
         let state = core::mem::replace(&mut passive.state, PassiveState::Closing);
@@ -411,7 +396,7 @@ impl ConnectionManager {
     /// The scheduling round of an incoming connection.
     #[cold]
     #[inline(never)]
-    pub(crate) fn serve_passive<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    pub(crate) fn serve_passive(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         passive.tx_queued = false;
         let sent = dp.llp.transmit(now, passive.conn, passive, &mut dp.wires, ROUND_UNITS_MAX);
@@ -423,7 +408,7 @@ impl ConnectionManager {
     }
 
     /// Lists an incoming connection as a sender unless it is listed.
-    fn enqueue_passive<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) {
+    fn enqueue_passive(&mut self, dp: &mut DataPath<L>, slot: u32) {
         let tx_queued = self.passives.at(slot).map(|passive| &mut passive.tx_queued);
         if tx_queued.is_some_and(|tx_queued| !core::mem::replace(tx_queued, true)) {
             dp.tx_ready.push_back(TxSource::Passive(slot));

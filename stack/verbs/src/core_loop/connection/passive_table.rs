@@ -3,44 +3,44 @@
 use core::net::{IpAddr, SocketAddr};
 
 use super::half_open_by_host::HalfOpenByHost;
-use ironwarp_iwarp::mpa::startup::{Decision, Responder};
 use ironwarp_llp::{ConnId, ListenerId, UnitSource};
 
+use crate::core_loop::lower::Lower;
 use crate::event::ConnectionRequest;
 use crate::objects::CmParams;
 
 /// The state of an incoming connection.
-pub(super) enum PassiveState {
-    /// Waits for the MPA request.
-    AwaitingRequest(Responder),
+pub(super) enum PassiveState<L: Lower> {
+    /// Waits for the request.
+    AwaitingRequest(L::Responder),
     /// Waits for the context's decision.
-    AwaitingDecision(Decision),
-    /// The rejecting Reply Frame, in the parameters of the reject, is being sent.
+    AwaitingDecision(L::Request),
+    /// The rejecting reply, in the parameters of the reject, is being sent.
     SendingReject(Box<CmParams>),
     /// FIN is sent.
     Closing,
 }
 
 /// An incoming connection without a queue pair.
-pub(crate) struct Passive {
+pub(crate) struct Passive<L: Lower> {
     pub(crate) conn: ConnId,
     pub(crate) tx_queued: bool,
-    pub(super) state: PassiveState,
+    pub(super) state: PassiveState<L>,
     host: IpAddr,
     pub(super) context: u16,
     pub(super) generation: u32,
 }
 
-impl Passive {
+impl<L: Lower> Passive<L> {
     /// Returns the request that the context has not answered, for the connection's core and slot.
     pub(super) fn request(&self, core: u16, slot: u32) -> Option<ConnectionRequest> {
-        let PassiveState::AwaitingDecision(decision) = &self.state else { return None };
-        let enhanced = decision.peer_enhanced().is_some();
+        let PassiveState::AwaitingDecision(asked) = &self.state else { return None };
+        let enhanced = L::request_info(asked).peer_reads.is_some();
         Some(ConnectionRequest { core, slot, generation: self.generation, enhanced })
     }
 }
 
-impl UnitSource for Passive {
+impl<L: Lower> UnitSource for Passive<L> {
     fn fill(&mut self, room: &mut [u8]) -> usize {
         match &mut self.state {
             PassiveState::SendingReject(params) => params.frame().map_or(0, |frame| frame.fill(room)),
@@ -57,8 +57,8 @@ pub(super) struct Listener {
 }
 
 /// Incoming connections by slot, and the listeners.
-pub(crate) struct PassiveTable {
-    pub(super) slots: Box<[Option<Passive>]>,
+pub(crate) struct PassiveTable<L: Lower> {
+    pub(super) slots: Box<[Option<Passive<L>>]>,
     pub(super) free: Vec<u32>,
     half_open_by_host: HalfOpenByHost,
     /// Counts arrivals, so that a decision for an earlier occupant of a slot is recognized.
@@ -66,7 +66,7 @@ pub(crate) struct PassiveTable {
     pub(super) listeners: Vec<Listener>,
 }
 
-impl PassiveTable {
+impl<L: Lower> PassiveTable<L> {
     pub(crate) fn new(capacity: u32, listeners: u32) -> Self {
         PassiveTable {
             slots: (0..capacity).map(|_| None).collect(),
@@ -77,7 +77,7 @@ impl PassiveTable {
         }
     }
 
-    pub(crate) fn at(&mut self, slot: u32) -> Option<&mut Passive> {
+    pub(crate) fn at(&mut self, slot: u32) -> Option<&mut Passive<L>> {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
@@ -100,7 +100,7 @@ impl PassiveTable {
         conn: ConnId,
         host: IpAddr,
         context: u16,
-        state: PassiveState,
+        state: PassiveState<L>,
     ) -> Option<u32> {
         let slot = self.free.pop()?;
         self.half_open_by_host.add(host);
@@ -115,7 +115,7 @@ impl PassiveTable {
         self.free.len() * 2 > self.slots.len()
     }
 
-    pub(super) fn remove(&mut self, slot: u32) -> Option<Passive> {
+    pub(super) fn remove(&mut self, slot: u32) -> Option<Passive<L>> {
         let passive = self.slots.get_mut(slot as usize)?.take()?;
         self.free.push(slot);
         self.half_open_by_host.remove(passive.host);
@@ -130,7 +130,7 @@ impl PassiveTable {
         if largest < self.half_open_by_host.count(host) + 2 {
             return None;
         }
-        let of_largest = |(slot, entry): (usize, &Option<Passive>)| {
+        let of_largest = |(slot, entry): (usize, &Option<Passive<L>>)| {
             let passive =
                 entry.as_ref().filter(|passive| self.half_open_by_host.count(passive.host) == largest)?;
             let silent = matches!(passive.state, PassiveState::AwaitingRequest(_));
@@ -139,9 +139,9 @@ impl PassiveTable {
         self.slots.iter().enumerate().filter_map(of_largest).max().map(|(_, slot)| slot)
     }
 
-    /// The pending decision for a request, if it is not decided yet.
-    pub(super) fn pending_decision(&mut self, (slot, generation): (u32, u32)) -> Option<Decision> {
+    /// The request, if it is not decided yet.
+    pub(super) fn pending_request(&mut self, (slot, generation): (u32, u32)) -> Option<L::Request> {
         let passive = self.at(slot).filter(|passive| passive.generation == generation)?;
-        if let PassiveState::AwaitingDecision(decision) = &passive.state { Some(*decision) } else { None }
+        if let PassiveState::AwaitingDecision(request) = &passive.state { Some(*request) } else { None }
     }
 }

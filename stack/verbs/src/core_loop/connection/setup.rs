@@ -10,7 +10,6 @@ use super::ConnectionManager;
 use crate::core_loop::data_path::{ConnOwner, DataPath};
 use crate::core_loop::lifecycle::Lifecycle;
 use crate::core_loop::lower::Lower;
-use ironwarp_iwarp::mpa::startup::{Initiator, Negotiated};
 use ironwarp_llp::{ConnId, ConnectError, Transport, UnitSource};
 use ironwarp_net::Route;
 use ironwarp_types::{Flow, Nanos};
@@ -19,15 +18,15 @@ use crate::event::ConnectFailure;
 use crate::objects::CmParams;
 
 /// The states of set-up. The parameters hold the frame that is being sent.
-pub(crate) enum Setup {
+pub(crate) enum Setup<L: Lower> {
     /// Waits for the route: the link address of the peer or of the gateway.
     Resolving { target: ConnectTarget },
-    /// TCP connects.
+    /// The transport connects.
     Opening { target: ConnectTarget },
-    /// The Request Frame is being sent, or the reply is awaited.
-    Requesting { initiator: Initiator, target: ConnectTarget },
-    /// The Reply Frame that accepts is being sent. The stream starts when TCP has pulled all of it.
-    Replying { params: Box<CmParams>, agreed: Negotiated },
+    /// The request is being sent, or the reply is awaited.
+    Requesting { initiator: L::Initiator, target: ConnectTarget },
+    /// The reply that accepts is being sent. The stream starts when the transport has pulled all of it.
+    Replying { params: Box<CmParams>, agreed: L::Agreed },
 }
 
 /// The peer and the parameters of a connection. Kept until the reply arrives, since a second attempt may be necessary.
@@ -48,25 +47,25 @@ impl ConnectTarget {
     }
 }
 
-impl Setup {
+impl<L: Lower> Setup<L> {
     /// The route is known: TCP connects.
-    pub(crate) fn open(self) -> Setup {
+    pub(crate) fn open(self) -> Self {
         match self {
             Setup::Resolving { target } => Setup::Opening { target },
             other => other,
         }
     }
 
-    /// TCP is connected: the Request Frame is sent.
-    pub(crate) fn request(self, initiator: Initiator) -> Setup {
+    /// The transport is connected: the request is sent.
+    pub(crate) fn request(self, initiator: L::Initiator) -> Self {
         match self {
             Setup::Opening { target } => Setup::Requesting { initiator, target },
             other => other,
         }
     }
 
-    /// RFC 6581 s10: the peer closed on an enhanced request; the next attempt uses revision 1.
-    pub(crate) fn with_revision_1(self) -> Setup {
+    /// RFC 6581 s10: the peer closed on an enhanced request; the next attempt is simpler: revision 1.
+    pub(crate) fn with_revision_1(self) -> Self {
         match self {
             Setup::Requesting { target: ConnectTarget { remote, mut cm_params }, .. } => {
                 cm_params.mpa_params.revision = 1;
@@ -87,7 +86,7 @@ impl Setup {
     }
 }
 
-impl UnitSource for Setup {
+impl<L: Lower> UnitSource for Setup<L> {
     fn fill(&mut self, room: &mut [u8]) -> usize {
         match self {
             Setup::Requesting { target: ConnectTarget { cm_params: params, .. }, .. }
@@ -97,9 +96,9 @@ impl UnitSource for Setup {
     }
 }
 
-impl ConnectionManager {
+impl<L: Lower> ConnectionManager<L> {
     /// The application connects an idle queue pair.
-    pub(crate) fn connect<L: Lower>(
+    pub(crate) fn connect(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
@@ -111,7 +110,7 @@ impl ConnectionManager {
     }
 
     /// Begins an attempt.
-    pub(super) fn begin_connect<L: Lower>(
+    pub(super) fn begin_connect(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
@@ -126,14 +125,14 @@ impl ConnectionManager {
     }
 
     /// Resolves the route to the peer, now or when the network layer learns it.
-    pub(super) fn begin_resolving<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    pub(super) fn begin_resolving(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         self.arm_qp(slot, now + self.mpa.startup_timeout());
         self.resolving.push(slot);
         self.resolve(dp, now, slot);
     }
 
     /// Tries again for every queue pair that waits for a route.
-    pub(crate) fn retry_resolving<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos) {
+    pub(crate) fn retry_resolving(&mut self, dp: &mut DataPath<L>, now: Nanos) {
         if self.resolving.is_empty() {
             return;
         }
@@ -147,7 +146,7 @@ impl ConnectionManager {
     }
 
     /// Opens the TCP connection if the route is known.
-    fn resolve<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    fn resolve(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Lifecycle::Setup(Setup::Resolving { target }) = &qp.lifecycle else { return };
         let (remote, source) = (target.remote, target.cm_params.source);
@@ -174,7 +173,7 @@ impl ConnectionManager {
     }
 
     /// Attaches a connection to a queue pair.
-    pub(super) fn attach_conn<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32, conn: ConnId) {
+    pub(super) fn attach_conn(&mut self, dp: &mut DataPath<L>, slot: u32, conn: ConnId) {
         dp.set_owner(conn, ConnOwner::Qp(slot));
         if let Some(qp) = dp.qps.at(slot) {
             qp.conn = Some(conn);
@@ -182,7 +181,7 @@ impl ConnectionManager {
         }
     }
 
-    fn enter_opening<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32, conn: ConnId) {
+    fn enter_opening(&mut self, dp: &mut DataPath<L>, slot: u32, conn: ConnId) {
         self.resolving.retain(|waiting| *waiting != slot);
         self.attach_conn(dp, slot, conn);
         if let Some(qp) = dp.qps.at(slot) {
@@ -190,13 +189,7 @@ impl ConnectionManager {
         }
     }
 
-    fn fail_resolving<L: Lower>(
-        &mut self,
-        dp: &mut DataPath<L>,
-        now: Nanos,
-        slot: u32,
-        reason: ConnectFailure,
-    ) {
+    fn fail_resolving(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, reason: ConnectFailure) {
         self.fail_connect(dp, now, slot, reason);
     }
 }

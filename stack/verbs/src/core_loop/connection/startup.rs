@@ -1,30 +1,23 @@
-//! The MPA start-up of a queue pair's connection (RFC 5044 s7.1, RFC 6581): request, reply, full operation.
+//! The start-up of a queue pair's connection: request, reply, full operation.
 //!
-//! The initiator may have to repeat the request with revision 1. It may also have to end an accepted connection whose
-//! terms it cannot meet: its first FPDU is then a Terminate (RFC 6581 s9). The responder of a peer-to-peer connection
-//! reports the connection after the initiator's first FPDU. A fault in a frame closes TCP without a Terminate (RFC
-//! 5044 s8, code 4).
+//! The lower layer writes and reads the messages. The initiator may have to repeat a simpler request. It may also have to end
+//! an accepted connection whose terms it cannot meet, with a Terminate. The responder of a peer-to-peer connection reports the
+//! connection after the initiator's first FPDU. A fault in a message closes without a Terminate.
 
 use super::ConnectionManager;
 use super::setup::Setup;
-use crate::config::MpaConfig;
 use crate::core_loop::data_path::DataPath;
 use crate::core_loop::lifecycle::{Lifecycle, Running};
-use crate::core_loop::lower::Lower;
-use ironwarp_iwarp::mpa::MpaFault;
-use ironwarp_iwarp::mpa::startup::initiator::Progress;
-use ironwarp_iwarp::mpa::startup::{
-    Enhanced, Initiator, Markers, Negotiated, Proposal, READS_UNNEGOTIATED, ReadDepths, RtrKinds,
-    StartupFault,
-};
-use ironwarp_iwarp::{Role, StreamStart};
+use crate::core_loop::lower::{Lower, Reply, Started};
+use ironwarp_iwarp::mpa::startup::{Markers, ReadDepths};
+use ironwarp_iwarp::{Role, Terminate};
 use ironwarp_llp::{ConnId, Transport};
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use crate::core_loop::channel::Notification;
-use crate::event::{ConnectFailure, Event, NegotiatedParams, PrivateData};
-use crate::objects::{CmParams, Framing, MpaParams};
+use crate::event::{ConnectFailure, Event, PrivateData};
+use crate::objects::CmParams;
 
 /// Boxes that a core keeps for received private data.
 const SPARE_PARAMS_MAX: usize = 64;
@@ -39,39 +32,18 @@ pub(super) fn spare_params() -> Vec<Box<CmParams>> {
     spare
 }
 
-/// A completed start-up.
-struct CompletedStartup {
-    start: StreamStart,
-    negotiated: NegotiatedParams,
-    private_data: PrivateData,
-    /// The delay of the initiator's first FPDU.
-    holdoff: Nanos,
-}
-
-impl CompletedStartup {
-    fn new(role: Role, agreed: &Negotiated, startup_bytes_sent: usize) -> Self {
-        let Negotiated { revision, peer_reads, reads, .. } = *agreed;
-        CompletedStartup {
-            start: StreamStart::agreed(role, agreed, startup_bytes_sent as u64),
-            negotiated: NegotiatedParams { revision, peer_reads, reads },
-            private_data: PrivateData::new(),
-            holdoff: Nanos::ZERO,
-        }
-    }
-}
-
-impl ConnectionManager {
-    /// TCP is connected: sends the Request Frame.
+impl<L: Lower> ConnectionManager<L> {
+    /// The transport is connected: sends the request.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_tcp_established<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) {
+    pub(crate) fn on_tcp_established(&mut self, dp: &mut DataPath<L>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let reads = qp.reads();
         let Lifecycle::Setup(Setup::Opening { target }) = &mut qp.lifecycle else { return };
         let params = &mut *target.cm_params;
-        let proposal = proposal(&self.mpa, &params.mpa_params, reads);
         // The context checked the length of the private data, so this cannot fail.
-        if let Ok((initiator, frame)) = Initiator::start(proposal, params.private_data()) {
+        let request = L::request(&self.mpa, &params.mpa_params, reads, params.private_data());
+        if let Some((initiator, frame)) = request {
             params.set_frame(frame);
             qp.lifecycle.advance_setup(|setup| setup.request(initiator));
         }
@@ -79,53 +51,38 @@ impl ConnectionManager {
     }
 
     /// Bytes arrived during start-up.
-    pub(crate) fn on_startup_bytes<L: Lower>(
-        &mut self,
-        dp: &mut DataPath<L>,
-        now: Nanos,
-        slot: u32,
-        conn: ConnId,
-    ) {
+    pub(crate) fn on_startup_bytes(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let (initiator, params) = match &qp.lifecycle {
             Lifecycle::Setup(Setup::Requesting { initiator, target }) => (initiator, &*target.cm_params),
             Lifecycle::Setup(Setup::Replying { .. }) => {
-                return self.on_bad_reply(dp, now, slot, StartupFault::TrailingBytes);
+                return self.on_bad_reply(dp, now, slot, false);
             }
             _ => return,
         };
         // Bytes that arrive before our request is sent are no reply. They stay until the next event.
         let Some(frame_bytes) = params.sent_frame_bytes() else { return };
         let holdoff = params.mpa_params.holdoff.unwrap_or(self.mpa.first_fpdu_holdoff());
-        let progress = initiator.on_bytes(&mut dp.llp.rx(conn));
-        match progress {
-            Progress::NeedMore => {}
-            Progress::Accepted { private_data, agreed, fault } => {
-                let started = CompletedStartup::new(Role::Initiator, &agreed, frame_bytes);
+        match L::on_reply(initiator, dp.llp.rx(conn), frame_bytes) {
+            Reply::Incomplete => {}
+            Reply::Accepted { private_data, started, fault } => {
                 let private_data = self.boxed_private_data(&private_data);
-                self.enter_full_operation(
-                    dp,
-                    now,
-                    slot,
-                    CompletedStartup { private_data, holdoff, ..started },
-                    fault,
-                );
+                self.enter_full_operation(dp, now, slot, started, (private_data, holdoff), fault);
             }
-            Progress::Rejected { private_data, peer_reads } => {
+            Reply::Rejected { private_data, peer_reads } => {
                 let private_data = self.boxed_private_data(&private_data);
                 self.on_rejected(dp, now, slot, private_data, peer_reads);
             }
-            Progress::Fault(fault) => self.on_bad_reply(dp, now, slot, fault),
+            Reply::Fault { may_fall_back } => self.on_bad_reply(dp, now, slot, may_fall_back),
         }
     }
 
-    /// RFC 5044 s8, code 4: closes at once. A peer that replies to an enhanced request without enhanced data does not
-    /// support revision 2.
+    /// RFC 5044 s8, code 4: closes at once.
     #[cold]
-    fn on_bad_reply<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, fault: StartupFault) {
-        dp.stats.count(fault.counter());
+    fn on_bad_reply(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, may_fall_back: bool) {
+        dp.stats.count(Counter::IwarpStartupErrors);
         let reason = ConnectFailure::Protocol;
-        if fault == StartupFault::NotEnhanced {
+        if may_fall_back {
             self.on_setup_disconnected(dp, now, slot, reason);
         } else {
             self.fail_connect(dp, now, slot, reason);
@@ -134,7 +91,7 @@ impl ConnectionManager {
 
     /// The connection ended before start-up.
     #[cold]
-    pub(crate) fn on_setup_disconnected<L: Lower>(
+    pub(crate) fn on_setup_disconnected(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
@@ -144,7 +101,7 @@ impl ConnectionManager {
         let Some(qp) = dp.qps.at(slot) else { return };
         let on_enhanced = matches!(&qp.lifecycle,
             Lifecycle::Setup(Setup::Requesting { initiator, target })
-                if initiator.is_enhanced() && target.cm_params.sent_frame_bytes().is_some());
+                if L::may_fall_back(initiator) && target.cm_params.sent_frame_bytes().is_some());
         let closed = matches!(reason, ConnectFailure::Closed | ConnectFailure::Protocol);
         if on_enhanced && closed && self.mpa.revision_fallback {
             self.retry_with_revision_1(dp, now, slot);
@@ -155,7 +112,7 @@ impl ConnectionManager {
 
     /// RFC 6581 s10: to a peer without enhanced set-up our request was improperly formatted, and it closed TCP. A new
     /// connection asks in revision 1.
-    fn retry_with_revision_1<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    fn retry_with_revision_1(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         dp.abort_conn(now, slot);
         let Some(qp) = dp.qps.at(slot) else { return };
         dp.stats.count(Counter::IwarpRevisionFallbacks);
@@ -164,27 +121,30 @@ impl ConnectionManager {
     }
 
     /// Enters full operation. After a fault a Terminate is the first and last FPDU.
-    fn enter_full_operation<L: Lower>(
+    fn enter_full_operation(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
-        started: CompletedStartup,
-        fault: Option<MpaFault>,
+        started: Started<L::Framing>,
+        (private_data, holdoff): (PrivateData, Nanos),
+        fault: Option<Terminate>,
     ) {
-        let CompletedStartup { start, negotiated, private_data, holdoff } = started;
-        self.count_start(&start, &negotiated);
+        let Started { start, negotiated, framing } = started;
+        let awaits = start.role == Role::Responder && !start.rtr_awaited.is_empty();
+        let role = start.role;
+        if framing.markers != Markers::default() {
+            self.stats.count(Counter::IwarpStreamsWithMarkers);
+        }
+        if negotiated.peer_reads.is_some() {
+            self.stats.count(Counter::IwarpEnhancedStartups);
+        }
         let Some(qp) = dp.qps.at(slot) else { return };
         qp.stream.start(start);
-        if let Some(conn) = qp.conn.filter(|_| qp.stream.places_out_of_order()) {
+        if let Some(conn) = qp.conn.filter(|_| L::places_out_of_order(&qp.stream)) {
             dp.llp.report_out_of_order(conn);
         }
-        qp.shared.set_negotiated(
-            negotiated,
-            Framing { crc: start.framing.crc(), markers: start.framing.markers() },
-        );
-        let holdoff = if start.role == Role::Initiator { holdoff } else { Nanos::ZERO };
-        let awaits = start.role == Role::Responder && !start.rtr_awaited.is_empty();
+        qp.shared.set_negotiated(negotiated, framing);
         let setup = qp.enter(match awaits {
             true => Lifecycle::AwaitingRtr,
             false => Lifecycle::Running(Running { holdoff_until: now + holdoff, ..Running::default() }),
@@ -197,7 +157,7 @@ impl ConnectionManager {
             self.return_setup(context, setup);
         }
         // Without its RTR the initiator is as silent as one that sends no request, so the same timeout holds.
-        let silence = match start.role {
+        let silence = match role {
             Role::Responder if awaits => self.mpa.startup_timeout(),
             Role::Responder => self.user_timeout_of(dp, slot),
             Role::Initiator => Nanos::MAX,
@@ -216,17 +176,8 @@ impl ConnectionManager {
         }
     }
 
-    fn count_start(&self, start: &StreamStart, negotiated: &NegotiatedParams) {
-        if start.framing.markers() != Markers::default() {
-            self.stats.count(Counter::IwarpStreamsWithMarkers);
-        }
-        if negotiated.peer_reads.is_some() {
-            self.stats.count(Counter::IwarpEnhancedStartups);
-        }
-    }
-
     /// Reports to the context that the connection is up.
-    fn report_established<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32, private_data: PrivateData) {
+    fn report_established(&mut self, dp: &mut DataPath<L>, slot: u32, private_data: PrivateData) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Some(negotiated) = qp.shared.negotiated() else { return };
         let Some(flow) = qp.conn.and_then(|conn| dp.llp.flow(conn)) else { return };
@@ -239,7 +190,7 @@ impl ConnectionManager {
 
     /// RFC 6581 s5: the initiator's first FPDU arrived, so the connection is up.
     #[cold]
-    pub(crate) fn on_rtr<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) {
+    pub(crate) fn on_rtr(&mut self, dp: &mut DataPath<L>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         if !qp.lifecycle.on_rtr_after_disconnect() {
             qp.enter(Lifecycle::Running(Running::default()));
@@ -250,17 +201,17 @@ impl ConnectionManager {
 
     /// RFC 6581 s9.1, s9.2: the responder accepted terms that this side cannot meet. A Terminate says why.
     #[cold]
-    fn terminate_at_start<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, fault: MpaFault) {
+    fn terminate_at_start(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, fault: Terminate) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let (stream, mut io) = qp.stream_io(&mut dp.queues, &dp.mem, &dp.stats);
-        stream.terminate(fault.into(), &mut io);
+        stream.terminate(fault, &mut io);
         if let Some(end) = stream.error() {
             self.on_stream_end(dp, now, slot, end);
         }
     }
 
     /// Returns what a set-up no longer needs.
-    pub(super) fn return_setup(&mut self, context: u16, setup: Setup) {
+    pub(super) fn return_setup(&mut self, context: u16, setup: Setup<L>) {
         self.return_params(context, setup.into_params());
     }
 
@@ -285,7 +236,7 @@ impl ConnectionManager {
     }
 
     /// The peer rejected. RFC 5044 s7.1.2 leaves the TCP connection open; this side closes it.
-    fn on_rejected<L: Lower>(
+    fn on_rejected(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
@@ -307,28 +258,16 @@ impl ConnectionManager {
         self.send_event(context, event);
     }
 
-    /// After a scheduling round: start-up ends when TCP has pulled the whole reply.
-    pub(crate) fn complete_accept<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    /// After a scheduling round: start-up ends when the transport has pulled the whole reply.
+    pub(crate) fn complete_accept(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Lifecycle::Setup(Setup::Replying { params, agreed }) = &qp.lifecycle else { return };
         let Some(frame_bytes) = params.sent_frame_bytes() else { return };
-        let started = CompletedStartup::new(Role::Responder, agreed, frame_bytes);
+        let started = L::started(agreed, frame_bytes);
         let conn = qp.conn;
-        self.enter_full_operation(dp, now, slot, started, None);
+        self.enter_full_operation(dp, now, slot, started, (PrivateData::new(), Nanos::ZERO), None);
         if let Some(conn) = conn {
             self.on_readable(dp, now, slot, conn);
         }
     }
-}
-
-/// The terms of a request: the application's, else those of the configuration and of the queue pair.
-fn proposal(mpa: &MpaConfig, mpa_params: &MpaParams, limits: ReadDepths) -> Proposal {
-    let offer = mpa_params.reads.unwrap_or(limits);
-    // A depth that is not negotiated stays that of the queue pair.
-    let own = |offer, limits| if offer == READS_UNNEGOTIATED { limits } else { offer };
-    let reads = ReadDepths { ird: own(offer.ird, limits.ird), ord: own(offer.ord, limits.ord) };
-    let peer_to_peer = mpa_params.peer_to_peer.unwrap_or(mpa.peer_to_peer);
-    let rtr = if peer_to_peer { mpa_params.rtr.unwrap_or(mpa.rtr()) } else { RtrKinds::empty() };
-    let enhanced = (mpa_params.revision > 1).then_some(Enhanced { peer_to_peer, rtr, reads: offer });
-    Proposal { crc: mpa.crc, markers: mpa.markers, enhanced, reads, ird_max: limits.ird }
 }

@@ -17,9 +17,9 @@ use ironwarp_types::Nanos;
 use crate::core_loop::channel::Notification;
 use crate::event::{ConnectFailure, DisconnectReason, Event};
 
-impl ConnectionManager {
+impl<L: Lower> ConnectionManager<L> {
     /// The application disconnects: posted work requests are carried out first.
-    pub(crate) fn disconnect<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    pub(crate) fn disconnect(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match qp.lifecycle {
             Lifecycle::Running(_) | Lifecycle::AwaitingRtr => {
@@ -38,7 +38,7 @@ impl ConnectionManager {
     }
 
     /// The application aborts: the peer sees a reset, and every work request is flushed.
-    pub(crate) fn abort<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    pub(crate) fn abort(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match qp.lifecycle {
             Lifecycle::Setup(_) => self.fail_connect(dp, now, slot, ConnectFailure::Closed),
@@ -52,7 +52,7 @@ impl ConnectionManager {
     }
 
     /// The core will not run again: resets every connection, flushes every work request, and reports both.
-    pub(crate) fn end_all<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos) {
+    pub(crate) fn end_all(&mut self, dp: &mut DataPath<L>, now: Nanos) {
         for slot in dp.qps.slots() {
             let Some(qp) = dp.qps.at(slot) else { continue };
             match qp.lifecycle {
@@ -69,7 +69,7 @@ impl ConnectionManager {
     }
 
     /// The worker of a queue pair that never had a connection ends: its receives are flushed.
-    fn end_idle<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) {
+    fn end_idle(&mut self, dp: &mut DataPath<L>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let (context, handle) = (qp.context, qp.handle);
         qp.enter(Lifecycle::Ended);
@@ -78,7 +78,7 @@ impl ConnectionManager {
     }
 
     /// The application moved a queue pair without a connection to the error state.
-    fn abort_idle<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) {
+    fn abort_idle(&mut self, dp: &mut DataPath<L>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let (context, handle, uses_srq) = (qp.context, qp.handle, qp.uses_srq());
         qp.enter(Lifecycle::Ended);
@@ -90,7 +90,7 @@ impl ConnectionManager {
 
     /// Sends FIN once a draining queue pair has nothing left to send, or only what a peer that has closed cannot
     /// answer.
-    pub(crate) fn close_if_drained<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    pub(crate) fn close_if_drained(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Lifecycle::Draining(Draining { peer_closed, .. }) = qp.lifecycle else { return };
         let Some(conn) = qp.conn else { return };
@@ -107,7 +107,7 @@ impl ConnectionManager {
 
     /// Sends FIN. FPDUs that the peer sends before its own FIN are acknowledged, so they are placed and delivered (RFC
     /// 5041 s6.2.1): the peer may rely on an acknowledgement.
-    fn half_close<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
+    fn half_close(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
         if let Some(qp) = dp.qps.at(slot) {
             let deadline = now + qp.timeouts(self.timeouts).user_timeout;
             qp.enter(qp.lifecycle.half_closed(deadline));
@@ -116,7 +116,7 @@ impl ConnectionManager {
     }
 
     /// Sends FIN and waits for the peer's until a timeout. Received data is discarded.
-    fn close<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
+    fn close(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
         dp.abort_stream(slot);
         if let Some(qp) = dp.qps.at(slot) {
             qp.enter(qp.lifecycle.closing());
@@ -124,7 +124,7 @@ impl ConnectionManager {
         self.send_fin(dp, now, slot, conn);
     }
 
-    fn send_fin<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
+    fn send_fin(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
         self.arm_qp(slot, now + self.mpa.terminate_timeout());
         let events = dp.llp.close(now, conn, &mut dp.wires);
         if events.intersects(Events::ENDED) {
@@ -133,7 +133,7 @@ impl ConnectionManager {
     }
 
     /// Sends FIN on a connection without an owner. It is released when it ends or at TCP's timeout.
-    pub(crate) fn close_unowned<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, conn: ConnId) {
+    pub(crate) fn close_unowned(&mut self, dp: &mut DataPath<L>, now: Nanos, conn: ConnId) {
         dp.set_owner(conn, ConnOwner::Unowned);
         let timeout = self.mpa.terminate_timeout();
         let timeouts = Timeouts { user_timeout: timeout, zero_window_timeout: timeout, keep_alive: None };
@@ -146,13 +146,7 @@ impl ConnectionManager {
 
     /// The stream ended: it found an error, or the peer's Terminate arrived.
     #[cold]
-    pub(crate) fn on_stream_end<L: Lower>(
-        &mut self,
-        dp: &mut DataPath<L>,
-        now: Nanos,
-        slot: u32,
-        end: StreamError,
-    ) {
+    pub(crate) fn on_stream_end(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, end: StreamError) {
         let Some(qp) = dp.qps.at(slot) else { return };
         if qp.lifecycle.takes_fpdus() {
             let half_closed = matches!(qp.lifecycle, Lifecycle::HalfClosed(_));
@@ -179,7 +173,7 @@ impl ConnectionManager {
     }
 
     /// Reports the error to the context, and whether a Terminate carries it.
-    fn report_stream_end<L: Lower>(
+    fn report_stream_end(
         &mut self,
         dp: &mut DataPath<L>,
         slot: u32,
@@ -204,7 +198,7 @@ impl ConnectionManager {
     }
 
     /// RFC 7306 s1.1: the peer does not support atomic operations.
-    fn report_no_peer_atomics<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) {
+    fn report_no_peer_atomics(&mut self, dp: &mut DataPath<L>, slot: u32) {
         let Some(qp) = dp.qps.at(slot).filter(|qp| qp.stream.peer_lacks_atomics()) else { return };
         let (context, handle) = (qp.context, qp.handle);
         if let Some(flow) = qp.conn.and_then(|conn| dp.llp.flow(conn)) {
@@ -214,7 +208,7 @@ impl ConnectionManager {
 
     /// The peer replied to its first atomic operation: a cached entry that it supports none is wrong.
     #[cold]
-    pub(crate) fn on_peer_with_atomics<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32) {
+    pub(crate) fn on_peer_with_atomics(&mut self, dp: &mut DataPath<L>, slot: u32) {
         if !self.shared.may_lack_atomics() {
             return;
         }
@@ -227,7 +221,7 @@ impl ConnectionManager {
 
     /// After a scheduling round: closes a stream whose Terminate is sent, or that is drained.
     #[cold]
-    pub(crate) fn advance_after_round<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    pub(crate) fn advance_after_round(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match (&qp.lifecycle, qp.stream.state(), qp.conn) {
             (Lifecycle::Terminating { .. }, StreamState::Ended, Some(conn)) => {
@@ -250,7 +244,7 @@ impl ConnectionManager {
 
     /// No delivery is held any more: handles the end that waited for it.
     #[cold]
-    pub(crate) fn resume_deferred_close<L: Lower>(
+    pub(crate) fn resume_deferred_close(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
@@ -266,13 +260,7 @@ impl ConnectionManager {
 
     /// The peer's FIN: this side closes too. RFC 5041 s6.2.1: work requests that were posted before a disconnect are
     /// sent first, since a peer that has closed its half still receives.
-    pub(crate) fn on_peer_closed<L: Lower>(
-        &mut self,
-        dp: &mut DataPath<L>,
-        now: Nanos,
-        slot: u32,
-        conn: ConnId,
-    ) {
+    pub(crate) fn on_peer_closed(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match &mut qp.lifecycle {
             Lifecycle::Setup(_) | Lifecycle::AwaitingRtr => {
@@ -288,7 +276,7 @@ impl ConnectionManager {
     }
 
     /// The TCP connection has ended.
-    pub(crate) fn on_tcp_closed<L: Lower>(
+    pub(crate) fn on_tcp_closed(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
@@ -308,7 +296,7 @@ impl ConnectionManager {
 
     /// The end of a connection after set-up: flushes every work request, then reports the error that was found, else
     /// `reason`.
-    fn enter_ended<L: Lower>(&mut self, dp: &mut DataPath<L>, slot: u32, reason: DisconnectReason) {
+    fn enter_ended(&mut self, dp: &mut DataPath<L>, slot: u32, reason: DisconnectReason) {
         let Some(qp) = dp.qps.at(slot) else { return };
         if matches!(qp.lifecycle, Lifecycle::Ended) {
             return;
@@ -330,7 +318,7 @@ impl ConnectionManager {
     }
 
     /// Set-up failed: the connection was never up.
-    pub(crate) fn fail_connect<L: Lower>(
+    pub(crate) fn fail_connect(
         &mut self,
         dp: &mut DataPath<L>,
         now: Nanos,
@@ -350,7 +338,7 @@ impl ConnectionManager {
     }
 
     /// The deadline of a queue pair expired.
-    pub(crate) fn on_qp_timer<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    pub(crate) fn on_qp_timer(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match &mut qp.lifecycle {
             Lifecycle::Setup(_) | Lifecycle::AwaitingRtr => {
@@ -378,7 +366,7 @@ impl ConnectionManager {
     }
 
     /// A disconnect has the user timeout for each step of progress, however long it takes in total.
-    fn on_drain_timer<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    fn on_drain_timer(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let acked_bytes = qp.conn.map_or(0, |conn| dp.llp.progress(conn).acked_bytes);
         let seen = ProgressMark { acked_bytes, read: qp.stream.read_progress() };
@@ -392,7 +380,7 @@ impl ConnectionManager {
     }
 
     /// A hold-off is over, or a Read or the initiator's first FPDU had its time.
-    fn on_running_timer<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    fn on_running_timer(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         if self.responder_sends_timed_out(dp, now, slot) || self.reads_timed_out(dp, now, slot) {
             self.end_on_timeout(dp, now, slot);
         } else {
@@ -401,7 +389,7 @@ impl ConnectionManager {
     }
 
     /// RFC 5040 s7.1: a peer's request can neither be executed nor be refused as the peer's error.
-    pub(crate) fn terminate_for_lost_core<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    pub(crate) fn terminate_for_lost_core(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let was_open = qp.stream.state() == StreamState::Open;
         let (stream, mut io) = qp.stream_io(&mut dp.queues, &dp.mem, &dp.stats);
@@ -414,13 +402,13 @@ impl ConnectionManager {
     }
 
     /// Resets a connection that did not end in time.
-    fn end_on_timeout<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    fn end_on_timeout(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         dp.abort_conn(now, slot);
         self.enter_ended(dp, slot, DisconnectReason::TimedOut);
     }
 
     /// The application destroyed the queue pair: returns the core's half with all work requests flushed.
-    pub(crate) fn destroy_qp<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
+    pub(crate) fn destroy_qp(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         dp.abort_conn(now, slot);
         dp.abort_stream(slot);
         self.resolving.retain(|waiting| *waiting != slot);

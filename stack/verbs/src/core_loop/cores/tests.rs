@@ -91,8 +91,12 @@ fn what_a_core_writes_shares_no_line_with_what_another_writes() {
     assert_eq!((align_of::<Loop>() % LINE, size_of::<Loop>() % LINE), (0, 0));
     use crate::core_loop::data_path::remote_atomics::RemoteAtomics;
     use crate::core_loop::{CqCore, MpaOverTcp, QpCore, SrqCore};
-    let boxed =
-        [align_of::<QpCore>(), align_of::<CqCore>(), align_of::<SrqCore>(), align_of::<RemoteAtomics>()];
+    let boxed = [
+        align_of::<QpCore<MpaOverTcp<ironwarp_port::memory::MemoryPort>>>(),
+        align_of::<CqCore>(),
+        align_of::<SrqCore>(),
+        align_of::<RemoteAtomics>(),
+    ];
     assert!(boxed.iter().all(|align| align % LINE == 0), "{boxed:?}");
     let page = ironwarp_stats::StatsPage::private(3);
     let words: Vec<usize> = (0..3).map(|core| page.core(core).address()).collect();

@@ -67,7 +67,7 @@ pub(super) struct DataPath<L: Lower> {
     pub(super) rx_burst: Option<Box<Burst<FrameOf<L>>>>,
     /// Where an FPDU of several segments is assembled before its CRC is checked.
     pub(super) scratch: Box<[u8]>,
-    pub(super) qps: QpTable,
+    pub(super) qps: QpTable<L>,
     pub(super) queues: QueueTable,
     pub(super) conn_owners: Box<[ConnOwner]>,
     /// Events of TCP's timers, until they are handled: at most one entry a connection.
@@ -183,7 +183,7 @@ impl<L: Lower> DataPath<L> {
     }
 
     /// Removes a queue pair from every list. Its connection and its stream have ended.
-    pub(super) fn remove_qp(&mut self, slot: u32) -> Option<Box<qp::QpCore>> {
+    pub(super) fn remove_qp(&mut self, slot: u32) -> Option<Box<qp::QpCore<L>>> {
         let qp = self.qps.remove(slot)?;
         if qp.tx_queued {
             self.tx_ready.retain(|source| *source != TxSource::Qp(slot));

@@ -1,19 +1,22 @@
 //! Queue pairs, the core's half: the rings, the stream and the state of the connection.
 
+use core::any::Any;
 use std::sync::Arc;
 
 use ironwarp_arch::{prefetch_read, prefetch_read_all};
 use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
+
 use ironwarp_llp::{ConnId, Events, Timeouts};
-use ironwarp_mem::CoreMem;
+use ironwarp_mem::{Access, CoreMem};
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::PdId;
 
 use super::queues::{QpQueueSlots, QpQueues, QueueTable};
 use crate::core_loop::lifecycle::Lifecycle;
+use crate::core_loop::lower::{Lower, StreamOf};
 use crate::objects::{QpAttr, QpShared, QpTimeouts, QueuePair, ReceiveShare};
 use crate::shared::SlotLease;
 
@@ -57,7 +60,7 @@ impl QpSetup {
 /// The core's half of a queue pair. On cache lines of its own, since another core's queue pair may be its neighbour in
 /// memory.
 #[repr(align(64))]
-pub(crate) struct QpCore {
+pub(crate) struct QpCore<L: Lower> {
     pub(crate) handle: QueuePair,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) sq: SlotConsumer<SendWqe>,
@@ -72,9 +75,9 @@ pub(crate) struct QpCore {
     pub(crate) context: u16,
     pub(crate) conn: Option<ConnId>,
     /// The state of its connection.
-    pub(crate) lifecycle: Lifecycle,
+    pub(crate) lifecycle: Lifecycle<L>,
     /// The RDMAP stream. It is idle before the connection and ended after it.
-    pub(crate) stream: Stream,
+    pub(crate) stream: StreamOf<L>,
     /// Whether it is in the list of senders.
     pub(crate) tx_queued: bool,
     /// Whether it is in the list of quiescence waiters.
@@ -88,7 +91,7 @@ pub(crate) struct QpCore {
     pub(crate) deferred_close: Events,
 }
 
-impl QpCore {
+impl<L: Lower> QpCore<L> {
     pub(crate) fn new(setup: QpSetup) -> Self {
         let stream = Stream::new(setup.stream_config());
         let (timeouts, share) = (setup.attr.timeouts(), setup.attr.srq_share);
@@ -134,12 +137,52 @@ impl QpCore {
         self.timeouts.as_deref().map_or(default, |timeouts| timeouts.resolve(default))
     }
 
-    pub(crate) fn handle(&self) -> QueuePair {
+    /// The stream, and what it borrows for a call.
+    pub(crate) fn stream_io<'a>(
+        &'a mut self,
+        queues: &'a mut QueueTable,
+        memory: &'a CoreMem,
+        stats: &'a CoreStats,
+    ) -> (&'a mut StreamOf<L>, Io<'a, QpQueues<'a>>) {
+        let (sends, receives, rq_producer) = (&mut self.sq, &mut self.rq, self.rq_producer.as_mut());
+        let callbacks = queues.of_qp(self.queue_slots);
+        (&mut self.stream, Io { sends, receives, rq_producer, callbacks, memory, stats })
+    }
+
+    /// Enters the next state of the connection, publishes it to the application and returns the state before.
+    pub(crate) fn enter(&mut self, next: Lifecycle<L>) -> Lifecycle<L> {
+        // A post publishes a receive, then reads the state. So either the core flushes the receive, or the posting
+        // thread sees `Error` and rings the doorbell.
+        self.shared.set(next.qp_state());
+        self.lifecycle.enter(next)
+    }
+}
+
+const _: () =
+    assert!(size_of::<QpCore<crate::core_loop::MpaOverTcp<ironwarp_port::memory::MemoryPort>>>() == 576);
+
+/// The core's half of a queue pair as a context sees it, which knows no lower layer. The core casts it back when it arrives.
+pub(crate) trait QpHalf: Any + Send {
+    fn handle(&self) -> QueuePair;
+
+    /// Assigns the slots on a core and the extensions of the connection.
+    fn assign_slot(
+        &mut self,
+        lease: SlotLease,
+        queue_slots: QpQueueSlots,
+        extensions: Option<Rfc7306Profile>,
+    );
+
+    /// Sets what the peer may do.
+    fn set_remote_access(&mut self, granted: Access);
+}
+
+impl<L: Lower> QpHalf for QpCore<L> {
+    fn handle(&self) -> QueuePair {
         self.handle
     }
 
-    /// Assigns the slots on a core and the extensions of the connection.
-    pub(crate) fn assign_slot(
+    fn assign_slot(
         &mut self,
         lease: SlotLease,
         queue_slots: QpQueueSlots,
@@ -150,35 +193,17 @@ impl QpCore {
         self.lease = Some(lease);
     }
 
-    /// The stream, and what it borrows for a call.
-    pub(crate) fn stream_io<'a>(
-        &'a mut self,
-        queues: &'a mut QueueTable,
-        memory: &'a CoreMem,
-        stats: &'a CoreStats,
-    ) -> (&'a mut Stream, Io<'a, QpQueues<'a>>) {
-        let (sends, receives, rq_producer) = (&mut self.sq, &mut self.rq, self.rq_producer.as_mut());
-        let callbacks = queues.of_qp(self.queue_slots);
-        (&mut self.stream, Io { sends, receives, rq_producer, callbacks, memory, stats })
-    }
-
-    /// Enters the next state of the connection, publishes it to the application and returns the state before.
-    pub(crate) fn enter(&mut self, next: Lifecycle) -> Lifecycle {
-        // A post publishes a receive, then reads the state. So either the core flushes the receive, or the posting
-        // thread sees `Error` and rings the doorbell.
-        self.shared.set(next.qp_state());
-        self.lifecycle.enter(next)
+    fn set_remote_access(&mut self, granted: Access) {
+        self.stream.set_remote_access(granted);
     }
 }
-
-const _: () = assert!(size_of::<QpCore>() == 576);
 
 /// All queue pairs of a core, by slot.
-pub(crate) struct QpTable {
-    qps: Box<[Option<Box<QpCore>>]>,
+pub(crate) struct QpTable<L: Lower> {
+    qps: Box<[Option<Box<QpCore<L>>>]>,
 }
 
-impl QpTable {
+impl<L: Lower> QpTable<L> {
     pub(crate) fn new(capacity: u32) -> Self {
         QpTable { qps: (0..capacity).map(|_| None).collect() }
     }
@@ -192,18 +217,24 @@ impl QpTable {
         self.qps.iter().flatten().count()
     }
 
-    pub(crate) fn insert(&mut self, qp: Box<QpCore>) {
+    pub(crate) fn insert(&mut self, qp: Box<QpCore<L>>) {
         if let Some(entry) = self.qps.get_mut(qp.slot() as usize) {
             *entry = Some(qp);
         }
     }
 
-    pub(crate) fn remove(&mut self, slot: u32) -> Option<Box<QpCore>> {
+    pub(crate) fn remove(&mut self, slot: u32) -> Option<Box<QpCore<L>>> {
         self.qps.get_mut(slot as usize)?.take()
     }
 
-    pub(crate) fn at(&mut self, slot: u32) -> Option<&mut QpCore> {
+    pub(crate) fn at(&mut self, slot: u32) -> Option<&mut QpCore<L>> {
         self.qps.get_mut(slot as usize)?.as_deref_mut()
+    }
+
+    /// Returns the stream of a queue pair.
+    #[inline(always)]
+    pub(crate) fn stream(&self, slot: u32) -> Option<&StreamOf<L>> {
+        Some(&self.qps.get(slot as usize)?.as_ref()?.stream)
     }
 
     /// Prefetches a queue pair.

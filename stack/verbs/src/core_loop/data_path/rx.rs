@@ -2,10 +2,7 @@
 
 use core::num::NonZero;
 
-use ironwarp_arch::checksum;
-use ironwarp_arch::one_pass::{BYTES_MIN, PrefixCrc};
-use ironwarp_iwarp::mpa::fpdu;
-use ironwarp_llp::{Arrival, ByteStream, ConnId, Events, Lent, PayloadReader, Progress, Transport};
+use ironwarp_llp::{Arrival, ConnId, Events, Lent, PayloadReader, Progress, Transport};
 use ironwarp_mem::CoreMem;
 use ironwarp_net::{Net, TcpSegment};
 use ironwarp_port::Wires;
@@ -16,7 +13,7 @@ use super::qp::QpTable;
 use super::queues::QueueTable;
 use super::{ConnOwner, DataPath};
 use crate::core_loop::lifecycle::Lifecycle;
-use crate::core_loop::lower::{FrameOf, Lower};
+use crate::core_loop::lower::{FrameOf, LentOf, Lower};
 
 /// What is left to do for a queue pair after received bytes.
 #[must_use]
@@ -72,56 +69,44 @@ impl RxOutcome {
 }
 
 /// Reads the payload of fast segments in their frames: the parts of a data path that TCP does not use meanwhile.
-struct LentReader<'a> {
+struct LentReader<'a, L: Lower> {
     conn_owners: &'a [ConnOwner],
-    qps: &'a mut QpTable,
+    qps: &'a mut QpTable<L>,
     queues: &'a mut QueueTable,
     mem: &'a CoreMem,
     stats: &'a CoreStats,
-    /// The CRC of the first FPDU of the segment, if it came with the sum.
-    crc: PrefixCrc,
+    /// What [`Lower::sum`] found out about the segment.
+    checked: L::Checked,
 }
 
-impl LentReader<'_> {
-    /// Sums a long segment, and keeps the CRC of its first FPDU.
-    #[inline(never)]
-    fn sum_with_crc(&mut self, conn: ConnId, segment: &[u8], header_bytes: usize) -> Option<u32> {
-        let Some(&ConnOwner::Qp(slot)) = self.conn_owners.get(conn.index()) else { return None };
-        let (header, payload) = segment.split_at_checked(header_bytes)?;
-        let (sum, crc) = self.qps.at(slot)?.stream.sum_with_crc(payload)?;
-        self.crc = crc;
-        Some(checksum::sum(header) + sum)
-    }
-}
-
-impl<B: ByteStream> PayloadReader<B, RxOutcome> for LentReader<'_> {
+impl<L: Lower> PayloadReader<LentOf<L>, RxOutcome> for LentReader<'_, L> {
     #[inline(always)]
     fn sum(&mut self, conn: ConnId, segment: &[u8], header_bytes: usize) -> Option<u32> {
-        match segment.len() < BYTES_MIN {
-            true => fpdu::sum_and_crc(segment, header_bytes).map(|(sum, crc)| {
-                self.crc = crc;
-                sum
-            }),
-            false => self.sum_with_crc(conn, segment, header_bytes),
-        }
+        let (owners, qps) = (self.conn_owners, &*self.qps);
+        let stream = || match owners.get(conn.index()) {
+            Some(&ConnOwner::Qp(slot)) => qps.stream(slot),
+            _ => None,
+        };
+        let (sum, checked) = L::sum(stream, segment, header_bytes)?;
+        self.checked = checked;
+        Some(sum)
     }
 
     /// Completes what the segment acknowledges, then checks, places and delivers its FPDUs. `None` if the connection is
     /// not in full operation, or if the stream needs its bytes in TCP's queue. Not inlined: the stream needs registers of
     /// its own.
     #[inline(never)]
-    fn read(&mut self, lent: Lent<'_, B>) -> Option<RxOutcome> {
+    fn read(&mut self, lent: Lent<'_, LentOf<L>>) -> Option<RxOutcome> {
         let Some(&ConnOwner::Qp(slot)) = self.conn_owners.get(lent.conn.index()) else { return None };
         let qp = self.qps.at(slot)?;
-        if !matches!(qp.lifecycle, Lifecycle::Running(_)) || !qp.stream.reads_lent_bytes() {
+        if !matches!(qp.lifecycle, Lifecycle::Running(_)) || !L::reads_lent(&qp.stream) {
             return None;
         }
         let (stream, mut io) = qp.stream_io(self.queues, self.mem, self.stats);
         if lent.events.contains(Events::ACKED) {
             stream.on_acked(lent.acked_bytes, &mut io);
         }
-        let taken = stream.on_readable_fast(lent.bytes.front(), self.crc, &mut io);
-        lent.bytes.consume(taken);
+        L::read_lent(stream, lent.bytes, core::mem::take(&mut self.checked), &mut io);
         let writable = lent.events.intersects(Events::WRITABLE | Events::RETRANSMIT);
         let wants_tx = writable | lent.wants_transmit | stream.wants_tx(&mut io);
         let bits = [
@@ -146,14 +131,14 @@ impl<L: Lower> DataPath<L> {
 
     /// Borrows what TCP uses for a frame of `port`, and what reads payload meanwhile.
     #[inline(always)]
-    fn split(&mut self, port: u8) -> (LentReader<'_>, &mut L::Transport, &mut Wires<L::Port>, &Net) {
+    fn split(&mut self, port: u8) -> (LentReader<'_, L>, &mut L::Transport, &mut Wires<L::Port>, &Net) {
         let reader = LentReader {
             conn_owners: &self.conn_owners,
             qps: &mut self.qps,
             queues: &mut self.queues,
             mem: &self.mem,
             stats: &self.stats,
-            crc: PrefixCrc::default(),
+            checked: L::Checked::default(),
         };
         (reader, &mut self.llp, &mut self.wires, self.nets.at(port))
     }
@@ -191,7 +176,7 @@ impl<L: Lower> DataPath<L> {
         let gate_closed = !qp.stream.may_send();
         let is_running = matches!(qp.lifecycle, Lifecycle::Running(_));
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-        let ended = stream.on_readable(&mut self.llp.rx(conn), &mut self.scratch, &mut io).is_err();
+        let ended = L::read(stream, self.llp.rx(conn), &mut self.scratch, &mut io).is_err();
         let bits = [
             (RxOutcome::ENDED, ended),
             (RxOutcome::GATE_CLOSED, gate_closed),
@@ -218,7 +203,7 @@ impl<L: Lower> DataPath<L> {
         let Some(qp) = self.qps.at(slot) else { return };
         if qp.lifecycle.takes_fpdus() {
             let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-            stream.on_out_of_order(&self.llp.rx(conn), &mut self.scratch, &io);
+            L::read_out_of_order(stream, self.llp.rx(conn), &mut self.scratch, &io);
         }
     }
 

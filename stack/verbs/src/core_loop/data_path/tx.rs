@@ -141,7 +141,7 @@ impl<L: Lower> DataPath<L> {
 /// Returns whether a stream that is not in full operation sends.
 #[cold]
 #[inline(never)]
-fn stream_runs(lifecycle: &Lifecycle, now: Nanos) -> bool {
+fn stream_runs<L: Lower>(lifecycle: &Lifecycle<L>, now: Nanos) -> bool {
     match lifecycle {
         Lifecycle::Draining(Draining { holdoff_until, .. }) => now >= *holdoff_until,
         other => matches!(other, Lifecycle::AwaitingRtr | Lifecycle::Terminating { .. }),

@@ -6,8 +6,13 @@ use ironwarp_iwarp::mpa::startup::{
     Enhanced, Initiator, Markers, Negotiated, Proposal, READS_UNNEGOTIATED, ReadDepths, RtrKinds,
 };
 
+use super::Lifecycle as LifecycleOf;
 use super::*;
+use crate::core_loop::MpaOverTcp;
 use crate::core_loop::connection::setup::ConnectTarget;
+use ironwarp_port::memory::MemoryPort;
+
+type Lifecycle = LifecycleOf<MpaOverTcp<MemoryPort>>;
 
 /// The edges of the diagram.
 const EDGES: usize = 31;
