@@ -1,4 +1,5 @@
 //! The tests that need no process of their own, as one program: each program is compiled and linked with the whole stack.
+#![allow(clippy::duplicate_mod, reason = "some files run over two transports")]
 
 mod common;
 
@@ -11,9 +12,11 @@ mod connection_table;
 mod connections;
 mod drain;
 mod errors;
+mod extension_errors;
 mod fabrics;
 mod fairness;
 mod fast_path;
+mod first_fpdu;
 mod full_control_ring;
 mod immediate;
 mod leaks;
@@ -21,6 +24,7 @@ mod loss;
 mod malformed_requests;
 mod memory;
 mod memory_release;
+mod messages;
 mod negotiation;
 mod networks;
 mod notifications;

@@ -1,11 +1,8 @@
 //! Atomic operations from verbs to frames and back (RFC 7306 s5).
 
-use crate::common;
+use super::common;
 
-use common::messages::{fpdu, untagged};
-use common::peer::Scene;
 use common::{Node, Pair, config};
-use ironwarp::memory::MemoryConfig;
 use ironwarp::{
     AcceptParams, Access, AlignedBuf, AtomicOp, CompletionOpcode, CompletionStatus, Config, Event,
     Extensions, PostError, QpAttr, QueuePair, Region, RemoteMemory, SendWr,
@@ -20,7 +17,7 @@ fn by(extensions: Extensions) -> impl Fn(&str) -> Config {
 }
 
 fn pair() -> Pair {
-    Pair::over(&MemoryConfig::default(), by(Extensions::Rfc7306))
+    common::joined_with(by(Extensions::Rfc7306))
 }
 
 /// A zeroed page on which a peer may execute atomic operations.
@@ -70,7 +67,7 @@ fn atomics_change_remote_words_and_return_the_original_values() {
 #[test]
 fn the_default_configuration_executes_atomics_where_a_region_allows_them() {
     let defaults = |address: &str| Config::in_memory(address).expect("a valid configuration");
-    let mut pair = Pair::over(&MemoryConfig::default(), defaults);
+    let mut pair = common::joined_with(defaults);
     let (near, _) = pair.connect();
     let (target, before) = (page(&pair.far), page(&pair.near));
     let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
@@ -152,7 +149,7 @@ fn a_request_that_cannot_be_is_refused_when_it_is_posted() {
     let refused = pair.near.ctx.post_send(near, &SendWr::atomic(1, &sink, there(&target, 0), &swap));
     assert!(matches!(refused, Err(PostError::NoSuchOperation)));
 
-    let mut plain = Pair::new();
+    let mut plain = common::joined();
     let (near, _) = plain.connect();
     let sink = page(&plain.near);
     let refused = plain.near.ctx.post_send(
@@ -166,7 +163,7 @@ fn a_request_that_cannot_be_is_refused_when_it_is_posted() {
 #[test]
 fn swap_works_between_two_ends_in_the_draft_profile() {
     for extensions in [Extensions::Draft03, Extensions::Draft01] {
-        let mut pair = Pair::over(&MemoryConfig::default(), by(extensions));
+        let mut pair = common::joined_with(by(extensions));
         let (near, _) = pair.connect();
         let (target, before) = (page(&pair.far), page(&pair.near));
         for id in 0..3 {
@@ -176,25 +173,6 @@ fn swap_works_between_two_ends_in_the_draft_profile() {
         assert_eq!([0, 8, 16].map(|at| word(&before, at)), [0, 10, 11]);
         assert_eq!(word(&target, 0), 12);
     }
-}
-
-/// RFC7306-5.1.1-03 to RFC7306-5.1.1-05 and RFC7306-8.2-07: a misaligned word ends the requester's connection. The
-/// application gets an event, memory is unchanged, and no other queue pair is affected.
-#[test]
-fn a_misaligned_atomic_ends_only_its_connection() {
-    let mut scene = Scene::new(|config| config.rdmap.extensions = Extensions::Rfc7306);
-    let target = page(&scene.node);
-    let attr = QpAttr::new(scene.node.cq);
-    let idle = scene.node.ctx.create_qp(scene.node.pd, &attr).unwrap();
-    scene.called();
-    let to = target.base_to() + 4;
-    let operands = [&1u64.to_be_bytes()[..], &[0; 16], &[0xff; 8]].concat();
-    let head = [[0; 8].as_slice(), &target.stag().0.to_be_bytes(), &to.to_be_bytes()].concat();
-    scene.peer.say(&fpdu(&untagged(10, 1, 1, 0, &[head, operands].concat())));
-    let (sent, terminate) = scene.terminated();
-    assert_eq!((sent, terminate.layer, terminate.etype, terminate.code), (true, 0, 2, 7));
-    assert_eq!(word(&target, 0), 0);
-    assert_eq!(scene.node.ctx.qp_state(idle).unwrap(), ironwarp::QpState::Idle);
 }
 
 /// RFC 7306 s1.1, RFC7306-1.1-04: a probe changes nothing at a peer that supports atomic operations. One without
@@ -214,7 +192,7 @@ fn a_probe_reports_whether_the_peer_supports_atomics() {
     let lacking = |address: &str| {
         if address.starts_with("10.0.0.1") { by(Extensions::Rfc7306)(address) } else { config(address) }
     };
-    let mut pair = Pair::over(&MemoryConfig::default(), lacking);
+    let mut pair = common::joined_with(lacking);
     let (near, _) = pair.connect();
     let (target, before) = (page(&pair.far), page(&pair.near));
     let sink = [before.slice(0, 8).unwrap()];
@@ -269,7 +247,7 @@ fn a_peer_that_responds_is_removed_from_the_lacking_list() {
     let lacking = |address: &str| {
         if address.starts_with("10.0.0.1") { by(Extensions::Rfc7306)(address) } else { config(address) }
     };
-    let mut pair = Pair::over(&MemoryConfig::default(), lacking);
+    let mut pair = common::joined_with(lacking);
     let (near, _) = pair.connect();
     let (target, before) = (page(&pair.far), page(&pair.near));
     post(&mut pair.near, near, 0, &before, there(&target, 0), &AtomicOp::add(0));

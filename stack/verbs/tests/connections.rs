@@ -1,9 +1,8 @@
 //! Set-up and end of connections, from an application's view.
 
-use crate::common;
+use super::common;
 
 use common::{FAR, Pair, config};
-use ironwarp::memory::MemoryConfig;
 use ironwarp::{
     CompletionStatus, ConnectFailure, DisconnectReason, Event, PostError, QpAttr, QpState, RecvWr,
     RemoteMemory, SendWr, VerbsError,
@@ -19,7 +18,7 @@ fn failure(pair: &Pair) -> Option<ConnectFailure> {
 /// RFC 5044 s7.1.2: private data is exchanged in both directions during start-up.
 #[test]
 fn both_sides_receive_the_peers_private_data() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let said = pair.near.events.iter().find_map(|event| match event {
         Event::Established { qp, private_data, .. } if *qp == near => Some(private_data.to_vec()),
@@ -34,7 +33,7 @@ fn both_sides_receive_the_peers_private_data() {
 #[test]
 fn unanswered_requests_do_not_use_up_the_room_for_private_data() {
     const REQUESTS: usize = 200;
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (attr, far) = (QpAttr::new(pair.near.cq), FAR.parse().unwrap());
     pair.far.ctx.listen(far).unwrap();
     for number in 0..REQUESTS as u32 {
@@ -53,7 +52,7 @@ fn unanswered_requests_do_not_use_up_the_room_for_private_data() {
 /// RFC 5044 s7.1.2, rule 3: a rejection carries private data and ends the attempt.
 #[test]
 fn a_rejected_initiator_receives_the_private_data() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near_attr, far) = (QpAttr::new(pair.near.cq), FAR.parse().unwrap());
     let near = pair.near.ctx.create_qp(pair.near.pd, &near_attr).unwrap();
     pair.far.ctx.listen(far).unwrap();
@@ -72,7 +71,7 @@ fn a_rejected_initiator_receives_the_private_data() {
 
 #[test]
 fn a_port_without_listener_refuses() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let attr = QpAttr::new(pair.near.cq);
     let near = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
     pair.near.ctx.connect(near, FAR.parse().unwrap(), b"").unwrap();
@@ -82,7 +81,7 @@ fn a_port_without_listener_refuses() {
 
 #[test]
 fn an_address_in_another_network_without_a_gateway_is_unreachable() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let attr = QpAttr::new(pair.near.cq);
     let near = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
     pair.near.ctx.connect(near, "192.0.2.1:4791".parse().unwrap(), b"").unwrap();
@@ -92,7 +91,7 @@ fn an_address_in_another_network_without_a_gateway_is_unreachable() {
 
 #[test]
 fn an_address_without_a_station_times_out() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let attr = QpAttr::new(pair.near.cq);
     let near = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
     pair.near.ctx.connect(near, "10.0.0.77:4791".parse().unwrap(), b"").unwrap();
@@ -104,7 +103,7 @@ fn an_address_without_a_station_times_out() {
 /// RFC 5040 s6.2; RFC 5041 s6.2.1; RFC 5044 sA.1 and s7.1.2.
 #[test]
 fn disconnect_completes_posted_work_first() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let (source, target) = (pair.near.memory(&[7; 100_000]), pair.far.memory(&[0; 100_000]));
     let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
@@ -123,7 +122,7 @@ fn disconnect_completes_posted_work_first() {
 /// RFC 5040 s6.2.1: requests that the end of a stream interrupts complete as flushed, receives too.
 #[test]
 fn receives_left_at_the_end_complete_as_flushed() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let sink = pair.far.memory(&[0; 64]);
     for receive in 0..5 {
@@ -140,7 +139,7 @@ fn receives_left_at_the_end_complete_as_flushed() {
 
 #[test]
 fn destroying_a_queue_pair_resets_its_connection_and_frees_its_slot() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     for _ in 0..20 {
         let (near, far) = pair.connect();
         pair.near.ctx.destroy_qp(near).unwrap();
@@ -160,7 +159,7 @@ fn destroying_a_queue_pair_resets_its_connection_and_frees_its_slot() {
 /// RFC 9293 (MUST-12): the peer hears of a close.
 #[test]
 fn a_queue_pair_destroyed_in_order_ends_its_connection_in_order() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     for _ in 0..20 {
         let (near, far) = pair.connect();
         // The peer has acknowledged all, the start-up too.
@@ -185,7 +184,7 @@ fn a_queue_pair_destroyed_in_order_ends_its_connection_in_order() {
 /// RFC 9293 (MUST-12): the peer hears of an abort, not of a close.
 #[test]
 fn a_queue_pair_destroyed_with_work_outstanding_resets_its_connection() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     pair.far.ctx.post_recv(far, &RecvWr::new(1, &[])).unwrap();
     pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"")).unwrap();
@@ -202,7 +201,7 @@ fn disconnect_reason(event: &Event) -> Option<DisconnectReason> {
 /// A program that keeps requests learns which of them it need not answer any more.
 #[test]
 fn the_end_of_an_unanswered_request_is_reported_once() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let near = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
     pair.far.ctx.listen(pair.at).unwrap();
     pair.far.turn();
@@ -224,7 +223,7 @@ fn the_end_of_an_unanswered_request_is_reported_once() {
 #[test]
 fn a_delivered_send_completes_although_the_peer_aborts() {
     for fast_path in [true, false] {
-        let mut pair = Pair::over(&MemoryConfig::default(), |address| {
+        let mut pair = common::joined_with(|address| {
             let mut config = config(address);
             config.stack.fast_path = fast_path;
             config
@@ -245,7 +244,7 @@ fn a_delivered_send_completes_although_the_peer_aborts() {
 /// What the peer has not received before its end is flushed, as before.
 #[test]
 fn a_send_that_no_one_received_is_flushed_when_the_peer_aborts() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     pair.far.ctx.destroy_qp(far).unwrap();
     pair.far.turn();
@@ -257,7 +256,7 @@ fn a_send_that_no_one_received_is_flushed_when_the_peer_aborts() {
 
 #[test]
 fn dropping_a_context_resets_its_connections() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (_, far) = pair.connect();
     pair.near.ctx = pair.near.stack.context().unwrap();
     pair.near.cq = pair.near.ctx.create_cq(16).unwrap();
@@ -276,7 +275,7 @@ fn an_unanswered_request_is_dropped_at_the_start_up_timeout() {
         config.mpa.revision_fallback = false;
         config
     };
-    let mut pair = Pair::over(&MemoryConfig::default(), patient_near);
+    let mut pair = common::joined_with(patient_near);
     let (attr, far) = (QpAttr::new(pair.near.cq), FAR.parse().unwrap());
     let near = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
     pair.far.ctx.listen(far).unwrap();
@@ -297,7 +296,7 @@ fn an_unanswered_request_is_dropped_at_the_start_up_timeout() {
 /// RFC 5041 s6.2.2 and s7.
 #[test]
 fn a_vanished_peer_ends_the_connection_at_the_user_timeout() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, _) = pair.connect();
     let target = pair.far.memory(&[0; 8]);
     let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
@@ -319,7 +318,7 @@ fn a_vanished_peer_ends_the_connection_at_the_user_timeout() {
 /// RFC 5040 s8.1.1; RFC 5041 s8.3.2; RFC 5042 s2.1 and s7.1.
 #[test]
 fn handles_of_another_context_are_refused() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, _) = pair.connect();
     let mut other = pair.near.stack.context().unwrap();
     assert!(matches!(other.disconnect(near), Err(VerbsError::UnknownQueuePair)));
@@ -334,7 +333,7 @@ fn the_configured_number_of_queue_pairs_is_kept() {
         config.limits.queue_pairs = 2;
         config
     };
-    let mut pair = Pair::over(&MemoryConfig::default(), limited);
+    let mut pair = common::joined_with(limited);
     pair.connect();
     pair.connect();
     let attr = QpAttr::new(pair.near.cq);
@@ -351,7 +350,7 @@ fn a_request_to_a_dropped_context_reaches_no_other() {
         config.mpa.revision_fallback = false;
         config
     };
-    let mut pair = Pair::over(&MemoryConfig::default(), once);
+    let mut pair = common::joined_with(once);
     let (attr, far) = (QpAttr::new(pair.near.cq), FAR.parse().unwrap());
     let near = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
     pair.far.ctx.listen(far).unwrap();
@@ -369,7 +368,7 @@ fn a_request_to_a_dropped_context_reaches_no_other() {
 
 #[test]
 fn a_call_with_a_handle_that_does_not_exist_leaves_nothing_behind() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let foreign = pair.far.cq;
     let own = pair.near.ctx.create_cq(4).unwrap();
     let attr = QpAttr { recv_cq: foreign, ..QpAttr::new(own) };
@@ -381,7 +380,7 @@ fn a_call_with_a_handle_that_does_not_exist_leaves_nothing_behind() {
 /// Receives posted to a queue pair that was never connected release their completion entries with it.
 #[test]
 fn a_queue_pair_never_connected_releases_its_completion_slots() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let small = pair.near.ctx.create_cq(4).unwrap();
     let sink = pair.near.memory(&[0; 8]);
     for _ in 0..3 {
@@ -398,7 +397,7 @@ fn a_queue_pair_never_connected_releases_its_completion_slots() {
 /// Many queue pairs are connected and posted to before the core processes any: no doorbell is lost.
 #[test]
 fn work_posted_before_the_core_has_the_queue_pair_is_kept() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let target = pair.far.memory(&[0; 8]);
     let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
     pair.far.ctx.listen(FAR.parse().unwrap()).unwrap();
@@ -431,7 +430,7 @@ fn work_posted_before_the_core_has_the_queue_pair_is_kept() {
 /// semantics "Disconnect": an outstanding Read completes before the FIN is sent.
 #[test]
 fn disconnect_after_a_read_waits_for_it() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let (sink, source) = (pair.near.memory(&[0; 50_000]), pair.far.memory(&[9; 50_000]));
     let remote = RemoteMemory { stag: source.stag(), tagged_offset: source.base_to() };
@@ -451,7 +450,7 @@ fn dropped_contexts_release_all_their_slots() {
         (config.limits.queue_pairs, config.limits.completion_queues, config.limits.contexts) = (2, 2, 2);
         config
     };
-    let mut pair = Pair::over(&MemoryConfig::default(), limited);
+    let mut pair = common::joined_with(limited);
     for round in 0..10 {
         let (near, _) = pair.connect();
         if round % 2 == 0 {
@@ -472,7 +471,7 @@ fn dropped_contexts_release_all_their_slots() {
 
 #[test]
 fn a_destroyed_queue_pair_refuses_posts() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, _) = pair.connect();
     pair.near.ctx.destroy_qp(near).unwrap();
     let post = pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"x"));
@@ -486,7 +485,7 @@ fn calls_use_the_ring_slots_that_a_core_has_freed() {
     let nobody = "10.0.0.99:4791".parse().unwrap();
     // A round is three messages, so before one of these calls the ring is almost full.
     for before in 0..3 {
-        let mut pair = Pair::new();
+        let mut pair = common::joined();
         let attr = QpAttr::new(pair.near.cq);
         for _ in 0..before {
             pair.near.ctx.create_cq(1).unwrap();

@@ -1,11 +1,11 @@
 //! Orderly shutdown of a context: every connection is closed, and those that are not done by the deadline are reset.
 #![forbid(unsafe_code)]
 
-use crate::common;
+use super::common;
 
 use std::time::{Duration, Instant};
 
-use common::{Pair, pattern};
+use common::pattern;
 use ironwarp::{
     CompletionQueue, ConnectionRequest, DrainProgress, Event, PostError, ProtectionDomain, QpState,
     QueuePair, RemoteMemory, SendWr, SharedReceiveQueue, VerbsError,
@@ -18,7 +18,7 @@ fn far_off() -> Instant {
 /// RFC 5041 s6.2.1: requests posted before the disconnect are executed; later ones are refused.
 #[test]
 fn a_drain_carries_out_what_was_posted_and_then_closes() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let (other, _) = pair.connect();
     let source = pair.near.memory(&pattern(100_000, 1));
@@ -43,7 +43,7 @@ fn a_drain_carries_out_what_was_posted_and_then_closes() {
 /// A peer that does not answer cannot delay the application: its connection is reset after the deadline.
 #[test]
 fn work_unfinished_at_the_drain_deadline_is_flushed() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, _) = pair.connect();
     let unused =
         pair.near.ctx.create_qp(pair.near.pd, &ironwarp::QpAttr::new(pair.near.cq)).expect("one more");
@@ -65,7 +65,7 @@ fn work_unfinished_at_the_drain_deadline_is_flushed() {
 /// A dropped worker ends its connections.
 #[test]
 fn a_drain_without_workers_returns_at_once() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     pair.connect();
     let mut ctx = pair.near.ctx;
     drop(pair.near.worker);
@@ -75,7 +75,7 @@ fn a_drain_without_workers_returns_at_once() {
 /// Handles may be passed to other languages as numbers; other numbers name no object.
 #[test]
 fn handles_round_trip_as_numbers_and_invalid_numbers_are_refused() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let srq = pair.near.ctx.create_srq(pair.near.pd, 8, 1).expect("a queue");
     let qp =
         pair.near.ctx.create_qp(pair.near.pd, &ironwarp::QpAttr::new(pair.near.cq)).expect("a queue pair");
@@ -94,7 +94,7 @@ fn handles_round_trip_as_numbers_and_invalid_numbers_are_refused() {
 /// A connection request is answered by its numbers; other numbers fail, at once or with an event.
 #[test]
 fn a_connection_request_round_trips_as_numbers() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let near =
         pair.near.ctx.create_qp(pair.near.pd, &ironwarp::QpAttr::new(pair.near.cq)).expect("a queue pair");
     pair.far.ctx.listen(pair.at).expect("asked");

@@ -1,6 +1,6 @@
 //! Errors end one connection, with the Terminate of the RFC, and affect nothing else.
 
-use crate::common;
+use super::common;
 
 use common::{Pair, contents};
 use ironwarp::{Access, CompletionStatus, Event, QueuePair, RemoteMemory, STag, SendWr, Terminate};
@@ -21,7 +21,7 @@ fn terminate(events: &[Event], qp: QueuePair, was_sent: bool) -> Option<(u8, u8,
 /// flushed, and that another connection of the same nodes continues.
 #[track_caller]
 fn refused(post: impl Fn(&mut Pair, QueuePair), want: (u8, u8, u8)) {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (bystander, _) = pair.connect();
     pair.near.events.clear();
     pair.far.events.clear();
@@ -123,7 +123,7 @@ fn a_write_to_a_revoked_region_is_terminated() {
 /// RFC 5040 s7.1.
 #[test]
 fn a_send_from_revoked_memory_fails_with_a_local_protection_error() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let source = pair.near.memory(&[1; 64]);
     let gather = [source.slice(0, 64).unwrap()];

@@ -1,7 +1,7 @@
 //! A core that does not run, while its context asks for more than the control ring holds: no call fails, and everything
 //! is carried out in order once the core runs, or ends with the context or the worker.
 
-use crate::common;
+use super::common;
 
 use common::{Node, Pair};
 use ironwarp::{
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 const QUEUE_PAIRS: usize = 1_500;
 
 fn pair() -> Pair {
-    Pair::over(&Default::default(), |address| {
+    common::joined_with(|address| {
         let mut config = common::config(address);
         config.limits.queue_pairs = QUEUE_PAIRS as u32;
         config.limits.context_quota_percent = 100;
@@ -119,7 +119,7 @@ fn a_worker_ends_while_calls_wait() {
 /// Connection requests wait for the far node's answers, and its ring is full.
 #[test]
 fn requests_are_rejected_and_connections_disconnected_while_the_ring_is_full() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let attr = QpAttr::new(pair.near.cq);
     for _ in 0..20 {
@@ -172,7 +172,7 @@ fn the_descriptor_of_events_is_readable_while_calls_wait() {
 /// An application that only polls and arms completion queues neither waits for ever nor sleeps while its calls wait.
 #[test]
 fn calls_that_wait_are_sent_by_polls_that_find_no_completion() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     fill_ring(&mut pair.near);
     let word = pair.near.memory(&[0; 8]);
     let (cq, attr) = (pair.near.cq, QpAttr::new(pair.near.cq));
@@ -196,7 +196,7 @@ fn calls_that_wait_are_sent_by_polls_that_find_no_completion() {
 /// Idle queue pairs that are aborted complete their receives in the order of the calls.
 #[test]
 fn idle_queue_pairs_are_aborted_while_the_ring_is_full() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     fill_ring(&mut pair.near);
     let word = pair.near.memory(&[0; 8]);
     let attr = QpAttr::new(pair.near.cq);

@@ -1,14 +1,11 @@
 //! Immediate Data from verbs to frames and back, and its negotiation by the applications (RFC 7306 s1.1, s6).
 
-use crate::common;
+use super::common;
 
-use common::messages::{fpdu, untagged};
-use common::peer::Scene;
 use common::{Pair, config, contents, pattern};
-use ironwarp::memory::MemoryConfig;
 use ironwarp::{
     AcceptParams, CompletionFlags, CompletionOpcode, CompletionStatus, Config, ConnectParams, Event,
-    Extensions, PostError, QpAttr, QpState, QueuePair, RecvWr, RemoteMemory, SendWr,
+    Extensions, PostError, QpAttr, QueuePair, RecvWr, RemoteMemory, SendWr,
 };
 
 const OCTETS: [u8; 8] = *b"8 octets";
@@ -20,7 +17,7 @@ fn extended(address: &str) -> Config {
 }
 
 fn pair() -> Pair {
-    Pair::over(&MemoryConfig::default(), extended)
+    common::joined_with(extended)
 }
 
 fn receives(pair: &mut Pair, far: QueuePair, ids: core::ops::Range<u64>) {
@@ -129,7 +126,7 @@ fn connect_by(pair: &mut Pair, near: Option<Extensions>, far: Option<Extensions>
 /// and the peer's message ends the connection as an unknown one.
 #[test]
 fn extensions_are_negotiated_per_connection() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = connect_by(&mut pair, None, Some(Extensions::Rfc7306));
     let refused = pair.near.ctx.post_send(near, &SendWr::immediate(1, &OCTETS));
     assert!(matches!(refused, Err(PostError::NoSuchOperation)));
@@ -153,22 +150,4 @@ fn extensions_are_negotiated_per_connection() {
         if (terminate.layer, terminate.etype, terminate.code) == (0, 2, 6))
     };
     assert!(pair.near.events.iter().any(told));
-}
-
-/// RFC7306-6.3-07: seven or nine octets end the peer's connection, and no other.
-#[test]
-fn an_immediate_of_wrong_length_ends_only_its_connection() {
-    for bytes in [7, 9] {
-        let mut scene = Scene::new(|config| config.rdmap.extensions = Extensions::Rfc7306);
-        let (idle, _) = (scene.qp(), scene.node.memory(&[0; 8]));
-        let (qp, inbox) = scene.called();
-        scene.peer.say(&fpdu(&untagged(8, 0, 1, 0, &vec![5; bytes])));
-        let (sent, terminate) = scene.terminated();
-        assert_eq!((sent, terminate.layer, terminate.etype, terminate.code), (true, 0, 2, 0xff));
-        scene.until("the flushed receive", |scene| !scene.node.completions.is_empty());
-        assert_eq!(scene.node.completions[0].status, CompletionStatus::FlushedInError);
-        assert_eq!(contents(&inbox), [0; 64]);
-        assert_eq!(scene.node.ctx.qp_state(qp).unwrap(), QpState::Error);
-        assert_eq!(scene.node.ctx.qp_state(idle).unwrap(), QpState::Idle);
-    }
 }

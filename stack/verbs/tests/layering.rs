@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-verbs-compat", &["port", "ironwarp"]),
     ("ironwarp-tokio", &["ironwarp"]),
     ("ironwarp-sim", &["types", "arch", "stats", "port"]),
-    ("ironwarp-testkit", &[]),
+    ("ironwarp-testkit", &["types", "llp", "port", "net"]),
     ("ironwarp-bench", &["types", "arch", "stats", "port", "ironwarp"]),
     ("ironwarp-cli", &[]),
     ("embed-rust", &["ironwarp", "cli"]),

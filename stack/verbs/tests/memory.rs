@@ -1,6 +1,6 @@
 //! Windows, fast regions and invalidation between two nodes: rights and lifetimes.
 
-use crate::common;
+use super::common;
 
 use common::{Pair, contents, pattern};
 use ironwarp::{
@@ -36,7 +36,7 @@ fn terminated(pair: &mut Pair, far: QueuePair) -> (u8, u8, u8) {
 /// peer's Send (RFC 5040 s5.3), bound again with another tag.
 #[test]
 fn a_window_is_bound_for_the_peer_and_invalidated_by_its_send() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let pool = pool(&pair);
     let (sink, inbox) = (pair.near.memory(&[0; 2048]), pair.far.memory(&[0; 64]));
@@ -76,7 +76,7 @@ fn a_window_is_bound_for_the_peer_and_invalidated_by_its_send() {
 /// RFC 5040 s5.3 and s8.1.1 (7): a peer must not invalidate a tag of a whole protection domain.
 #[test]
 fn a_peer_cannot_invalidate_a_region_that_streams_share() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let (shared, inbox) = (pair.far.memory(&[1; 64]), pair.far.memory(&[0; 64]));
     pair.far.ctx.post_recv(far, &RecvWr::new(1, &[inbox.slice(0, 64).unwrap()])).unwrap();
@@ -95,7 +95,7 @@ fn a_peer_cannot_invalidate_a_region_that_streams_share() {
 /// RFC 5041 s8.2, s8.3 and s8.3.1; RFC 5042 s6.1.1.
 #[test]
 fn a_stream_scoped_region_is_invalidated_by_its_peer_and_refused_to_others() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     pair.near.events.clear();
     pair.far.events.clear();
@@ -124,7 +124,7 @@ fn a_stream_scoped_region_is_invalidated_by_its_peer_and_refused_to_others() {
 /// RFC 5040 s8.1.1 (6): deregistering never fails, and invalidates everything that is bound to the region.
 #[test]
 fn a_window_ends_with_its_region() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let pool = pool(&pair);
     let mut window = pair.far.ctx.create_window(pair.far.pd).unwrap();
@@ -142,7 +142,7 @@ fn a_window_ends_with_its_region() {
 
 #[test]
 fn a_fast_region_is_valid_from_registration_to_invalidation() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, _) = pair.connect();
     let pool = pair.near.ctx.register(pair.near.pd, vec![0u8; 4096], POOL).unwrap();
     let source = pair.far.memory(&pattern(4096, 9));
@@ -169,7 +169,7 @@ fn a_fast_region_is_valid_from_registration_to_invalidation() {
 /// An invalid binding is a local error: a completion, QP_FATAL, a Terminate without headers.
 #[test]
 fn binding_memory_without_the_bind_right_ends_the_connection() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (_, far) = pair.connect();
     let plain = pair.far.memory(&[0; 64]);
     let mut window = pair.far.ctx.create_window(pair.far.pd).unwrap();
@@ -183,7 +183,7 @@ fn binding_memory_without_the_bind_right_ends_the_connection() {
 /// The next tag may be sent in the list that binds it, and is bound once.
 #[test]
 fn a_reserved_stag_is_bound_once_and_never_again() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let pool = pool(&pair);
     let mut window = pair.far.ctx.create_window(pair.far.pd).unwrap();
@@ -208,7 +208,7 @@ fn a_reserved_stag_is_bound_once_and_never_again() {
 /// Tags may be sent in the private data of the reply: they are bound before the peer's first message is processed.
 #[test]
 fn a_window_bound_before_accept_is_valid_for_the_peers_first_message() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let near = pair.near.ctx.create_qp(pair.near.pd, &ironwarp::QpAttr::new(pair.near.cq)).unwrap();
     let far = pair.far.ctx.create_qp(pair.far.pd, &ironwarp::QpAttr::new(pair.far.cq)).unwrap();
     let pool = pool(&pair);
@@ -229,18 +229,14 @@ fn a_window_bound_before_accept_is_valid_for_the_peers_first_message() {
     pair.until("the Read", |pair| !pair.near.completions.is_empty());
     assert_eq!(pair.near.completions[0].status, OK);
     assert_eq!(contents(&sink), pattern(8192, 1)[..64]);
-    assert!(
-        pair.far
-            .events
-            .iter()
-            .any(|event| matches!(event, Event::CommunicationEstablished { qp } if *qp == far))
-    );
+    let is_first = |event: &Event| matches!(event, Event::CommunicationEstablished { qp } if *qp == far);
+    assert_eq!(pair.far.events.iter().any(is_first), common::FIRST_MESSAGE_IS_AWAITED);
 }
 
 /// RFC 5040 s8.1.2 (6): a process's limit of regions includes windows, and the error names it.
 #[test]
 fn windows_beyond_the_region_limit_are_a_named_error() {
-    let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
+    let mut pair = common::joined_with(|address| {
         let mut config = common::config(address);
         config.limits.regions = 4;
         config
@@ -270,7 +266,7 @@ fn lent(pair: &mut Pair, far: QueuePair, byte: u8, access: Access) -> (Region, i
 /// memory does not change, and the Write's next segment is refused.
 #[test]
 fn a_local_invalidation_ends_a_write_in_progress() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let (pool, window) = lent(&mut pair, far, 0, Access::REMOTE_WRITE);
     let source = pair.near.memory(&vec![1; LONG]);
@@ -293,7 +289,7 @@ fn a_local_invalidation_ends_a_write_in_progress() {
 /// completes, the application owns the memory: the peer reads nothing that is written later.
 #[test]
 fn a_send_with_invalidate_ends_a_read_in_progress() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let (pool, window) = lent(&mut pair, far, 1, Access::REMOTE_READ);
     let (sink, inbox) = (pair.near.memory(&vec![0; LONG]), pair.far.memory(&[0; 8]));

@@ -1,8 +1,8 @@
 //! Deregistered memory is released by later calls of the application, and never by a core.
 
-use crate::common;
+use super::common;
 
-use common::{Node, Pair};
+use common::Node;
 use ironwarp::{Access, RemoteMemory, SendWr, StableBytes};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use std::thread::ThreadId;
 /// quiescent, a bounded number of regions in a call.
 #[test]
 fn regions_dropped_while_a_core_is_busy_are_released_by_calls_for_events() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, _) = pair.connect();
     let (source, target) = (pair.near.memory(&[7; 64]), pair.far.memory(&[0; 64]));
     let regions: Vec<_> = (0..40).map(|_| pair.near.memory(&[0; 64])).collect();
@@ -48,7 +48,7 @@ impl Drop for Recorded {
 /// A destructor of the application may unmap gigabytes, or wait. The core's thread never runs one.
 #[test]
 fn a_core_drops_no_owner_of_memory() {
-    let (mut pair, dropped_by) = (Pair::new(), Arc::default());
+    let (mut pair, dropped_by) = (common::joined(), Arc::default());
     let (near, _) = pair.connect();
     let owner = Recorded { bytes: vec![0; 64], dropped_by: Arc::clone(&dropped_by) };
     let region = pair.near.ctx.register(pair.near.pd, owner, Access::LOCAL_WRITE).expect("room");

@@ -1,6 +1,6 @@
 //! Events and wake-ups of applications: links, doorbells, notification, queues that change size.
 
-use crate::common;
+use super::common;
 
 use common::{Node, Pair, config, contents, pattern};
 use ironwarp::memory::{MemoryConfig, MemoryControl, pair};
@@ -75,7 +75,7 @@ fn frames_that_a_device_without_a_link_refuses_are_dropped_and_counted() {
 /// A list costs one doorbell, however long it is; requests that are posted and processed one by one cost one each.
 #[test]
 fn a_list_rings_the_doorbell_once() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     // The server does not listen yet: sends are held, so doorbells are the only work.
     let qp = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
     pair.near.ctx.connect(qp, "10.0.0.77:1".parse().unwrap(), b"").unwrap();
@@ -110,7 +110,7 @@ fn reap(ctx: &mut Context, cq: CompletionQueue) -> Vec<u64> {
 
 /// A pair whose client does not reap its send completions during the test.
 fn apart(depth: u32) -> (Pair, QueuePair, CompletionQueue, Region) {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let cq = pair.near.ctx.create_cq(depth).unwrap();
     let near_attr = QpAttr { send_cq: cq, ..QpAttr::new(pair.near.cq) };
     let far_attr = QpAttr::new(pair.far.cq);
@@ -187,7 +187,7 @@ fn a_queue_shrinks_to_its_unpolled_completions_at_least() {
 /// entries from one account.
 #[test]
 fn a_queue_of_sends_and_shared_receives_changes_its_size() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (cq, pd) = (pair.far.ctx.create_cq(8).unwrap(), pair.far.pd);
     let srq = pair.far.ctx.create_srq(pd, 32, 1).unwrap();
     let inbox = pair.far.memory(&[0; 8]);
@@ -227,7 +227,7 @@ fn a_queue_of_sends_and_shared_receives_changes_its_size() {
 /// One queue for a connection's sends and its own receives: they share its entries, and each keeps its order.
 #[test]
 fn sends_and_receives_of_one_connection_share_a_queue() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let (inbox, bytes) = (pair.far.memory(&[0; 64]), pattern(8, 1));
     let target = pair.near.memory(&[0; 64]);

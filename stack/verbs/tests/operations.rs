@@ -1,8 +1,8 @@
 //! Sends, Writes and Reads between two nodes, from verbs to frames and back.
 
-use crate::common;
+use super::common;
 
-use common::{Pair, contents, pattern};
+use common::{contents, pattern};
 use ironwarp::{
     CompletionFlags, CompletionOpcode, CompletionStatus, Event, PostError, QpAttr, RecvWr, RemoteMemory,
     SendWr,
@@ -18,7 +18,7 @@ fn remote(region: &ironwarp::Region, offset: u64) -> RemoteMemory {
 /// RFC 5040 s5.3; RFC 5041 s4.1 and s5.4.
 #[test]
 fn a_send_of_any_size_lands_in_the_posted_receive() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     for (turn, size) in SIZES.into_iter().enumerate() {
         let (source, sink) =
@@ -42,7 +42,7 @@ fn a_send_of_any_size_lands_in_the_posted_receive() {
 /// RFC 5040 s5.2: a Write is placed at its address, and the peer's application gets no event.
 #[test]
 fn a_write_of_any_size_is_placed_at_its_tagged_offset() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, _) = pair.connect();
     for size in SIZES {
         let (source, target) =
@@ -62,7 +62,7 @@ fn a_write_of_any_size_is_placed_at_its_tagged_offset() {
 /// RFC 5040 s4.4 and s5.2.1.
 #[test]
 fn a_read_of_any_size_returns_the_peers_bytes() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, _) = pair.connect();
     for size in SIZES {
         let (source, sink) = (pair.far.memory(&pattern(size + 8, 3)), pair.near.memory(&vec![0; size + 8]));
@@ -81,7 +81,7 @@ fn a_read_of_any_size_returns_the_peers_bytes() {
 /// semantics "Completion": completions arrive in post order, a Write after an earlier Read.
 #[test]
 fn completions_come_in_the_order_of_posting() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let (memory, target) = (pair.near.memory(&[1; 9000]), pair.far.memory(&[2; 9000]));
     for receive in 0..8 {
@@ -103,7 +103,7 @@ fn completions_come_in_the_order_of_posting() {
 
 #[test]
 fn gather_and_scatter_lists_of_sixteen_elements_join_in_order() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let (source, sink) = (pair.near.memory(&pattern(3200, 4)), pair.far.memory(&[0; 3200]));
     // Every second block of 100 bytes of the source, scattered into pieces of 100 bytes from the end.
@@ -120,7 +120,7 @@ fn gather_and_scatter_lists_of_sixteen_elements_join_in_order() {
 
 #[test]
 fn inline_bytes_are_free_as_soon_as_the_post_returns() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let sink = pair.far.memory(&[0; 256]);
     let mut bytes = pattern(256, 5);
@@ -135,7 +135,7 @@ fn inline_bytes_are_free_as_soon_as_the_post_returns() {
 
 #[test]
 fn an_unsignaled_send_completes_without_cqe_and_frees_its_slot() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let small = pair.near.ctx.create_cq(4).unwrap();
     let attr = QpAttr { send_cq: small, ..QpAttr::new(pair.near.cq) };
     let (far_attr, target) = (QpAttr::new(pair.far.cq), pair.far.memory(&[0; 64]));
@@ -157,7 +157,7 @@ fn an_unsignaled_send_completes_without_cqe_and_frees_its_slot() {
 /// RFC 5040 s5.3: the solicited-event flag is in the peer's completion.
 #[test]
 fn a_solicited_send_is_flagged_at_the_peer() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let sink = pair.far.memory(&[0; 8]);
     for receive in 0..2 {
@@ -173,7 +173,7 @@ fn a_solicited_send_is_flagged_at_the_peer() {
 
 #[test]
 fn a_full_send_queue_is_an_error_at_post_and_loses_nothing() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let attr = QpAttr { send_depth: 4, ..QpAttr::new(pair.near.cq) };
     let far_attr = QpAttr::new(pair.far.cq);
     let (near, _) = pair.connect_with(&attr, &far_attr);
@@ -189,31 +189,6 @@ fn a_full_send_queue_is_an_error_at_post_and_loses_nothing() {
     assert_eq!(contents(&target)[..6], *b"xxxx\0x");
 }
 
-/// RFC 5044 s7.1.2: a server's post before the initiator's first FPDU is held, not failed.
-#[test]
-fn a_responder_that_sends_first_waits_for_the_initiators_first_fpdu() {
-    // RFC 6581 s9.2: in the client-server model. In the peer-to-peer model the initiator's first FPDU is sent
-    // automatically.
-    let client_server = |address: &str| {
-        let mut config = common::config(address);
-        config.mpa.peer_to_peer = false;
-        config
-    };
-    let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), client_server);
-    let (near, far) = pair.connect();
-    let (near_sink, far_sink) = (pair.near.memory(&[0; 8]), pair.far.memory(&[0; 8]));
-    pair.near.ctx.post_recv(near, &RecvWr::new(1, &[near_sink.slice(0, 8).unwrap()])).unwrap();
-    pair.far.ctx.post_recv(far, &RecvWr::new(1, &[far_sink.slice(0, 8).unwrap()])).unwrap();
-    pair.far.ctx.post_send(far, &SendWr::send_inline(2, b"early")).unwrap();
-    for _ in 0..200 {
-        pair.turn();
-    }
-    assert!(pair.near.completions.is_empty() && pair.far.completions.is_empty());
-    pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"first")).unwrap();
-    pair.until("both receives", |pair| pair.near.completions.len() == 2 && pair.far.completions.len() == 2);
-    assert_eq!(contents(&near_sink)[..5], *b"early");
-}
-
 /// semantics "Fence": the hold-off delays the initiator's first FPDU and nothing else.
 #[test]
 fn the_hold_off_delays_the_initiators_first_fpdu() {
@@ -223,7 +198,7 @@ fn the_hold_off_delays_the_initiators_first_fpdu() {
         config.mpa.first_fpdu_holdoff_us = HOLD_OFF_US;
         config
     };
-    let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), held);
+    let mut pair = common::joined_with(held);
     let before = pair.near.worker.now();
     let sink = pair.far.memory(&[0; 8]);
     let (near_attr, far_attr) = (QpAttr::new(pair.near.cq), QpAttr::new(pair.far.cq));

@@ -1,11 +1,10 @@
 //! Completion queues that change their size, notification, queries, and lists of requests.
 
-use crate::common;
+use super::common;
 
 use common::{Pair, contents, pattern};
 use ironwarp::{
-    CompletionStatus, Context, Event, PostError, QpAttr, QpState, RecvWr, RemoteMemory, SendWr, Sge,
-    VerbsError,
+    CompletionStatus, Context, PostError, QpAttr, QpState, RecvWr, RemoteMemory, SendWr, Sge, VerbsError,
 };
 
 const OK: CompletionStatus = CompletionStatus::Success;
@@ -17,7 +16,7 @@ fn remote(region: &ironwarp::Region) -> RemoteMemory {
 /// RDMAC verbs s5.3: a resize works with requests outstanding, loses nothing and keeps the order.
 #[test]
 fn a_resized_queue_keeps_its_completions() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let small = pair.near.ctx.create_cq(4).unwrap();
     let attr = QpAttr { send_cq: small, ..QpAttr::new(pair.near.cq) };
     let far_attr = QpAttr::new(pair.far.cq);
@@ -47,7 +46,7 @@ fn a_resized_queue_keeps_its_completions() {
 
 #[test]
 fn a_queue_shrinks_to_its_reserved_slots_at_least() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let inbox = pair.far.memory(&[0; 64]);
     for id in 0..8 {
@@ -70,7 +69,7 @@ fn a_queue_shrinks_to_its_reserved_slots_at_least() {
 /// ones.
 #[test]
 fn unsolicited_completions_do_not_wake_a_queue_armed_for_solicited_ones() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let inbox = pair.far.memory(&[0; 8]);
     for id in 0..4 {
@@ -100,7 +99,7 @@ fn unsolicited_completions_do_not_wake_a_queue_armed_for_solicited_ones() {
 /// Gather lists of 16 elements on both sides; empty elements are not checked.
 #[test]
 fn sixteen_elements_are_gathered_and_scattered_in_order() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let (source, sink) = (pair.near.memory(&pattern(4096, 3)), pair.far.memory(&[0; 4096]));
     // In reverse order at the source: 256 bytes each, one of them empty with a tag that does not exist.
@@ -124,7 +123,7 @@ fn sixteen_elements_are_gathered_and_scattered_in_order() {
 /// returned.
 #[test]
 fn a_list_is_posted_up_to_the_first_error() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, _) = pair.connect();
     let target = pair.far.memory(&[0; 8]);
     let long = [0u8; 300];
@@ -144,7 +143,7 @@ fn a_list_is_posted_up_to_the_first_error() {
 /// is returned.
 #[test]
 fn a_list_of_receives_is_posted_up_to_the_first_error() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let far_attr = QpAttr { recv_depth: 4, ..QpAttr::new(pair.far.cq) };
     let (near, far) = pair.connect_with(&QpAttr::new(pair.near.cq), &far_attr);
     let inbox = pair.far.memory(&[0; 64]);
@@ -170,7 +169,7 @@ fn a_list_of_receives_is_posted_up_to_the_first_error() {
 /// A list of receives that is posted after the end is flushed like a single one.
 #[test]
 fn a_list_of_receives_posted_after_the_end_is_flushed() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, far) = pair.connect();
     let inbox = pair.far.memory(&[0; 64]);
     pair.near.ctx.disconnect(near).unwrap();
@@ -184,7 +183,7 @@ fn a_list_of_receives_posted_after_the_end_is_flushed() {
 /// RDMAC verbs s9.2: the requested and the actual attributes, and the state of the queue pair.
 #[test]
 fn query_qp_returns_its_attributes() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let attr = QpAttr { send_depth: 5, recv_depth: 3, max_sge: 2, ord: 7, ..QpAttr::new(pair.near.cq) };
     let far_attr = QpAttr::new(pair.far.cq);
     let (near, _) = pair.connect_with(&attr, &far_attr);
@@ -202,7 +201,7 @@ fn query_qp_returns_its_attributes() {
 
 #[test]
 fn query_returns_every_limit() {
-    let pair = Pair::new();
+    let pair = common::joined();
     let limits = pair.near.ctx.limits();
     assert_eq!((limits.max_sge, limits.max_read_sge, limits.inline_bytes), (16, 1, 256));
     assert_eq!((limits.queue_pairs, limits.completion_queues, limits.regions), (1024, 1024, 4096));
@@ -219,7 +218,7 @@ fn query_returns_every_limit() {
 /// Every limit is enforced: the largest value is accepted, and one more is refused with the limit's name.
 #[test]
 fn the_reported_object_limits_are_exact() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (pd, cq) = (pair.near.pd, pair.near.cq);
     let limits = pair.near.ctx.limits();
     let ctx = &mut pair.near.ctx;
@@ -262,7 +261,7 @@ fn the_reported_object_limits_are_exact() {
 /// RDMAC verbs s6.2, s6.3: completion queues and shared receive queues report their attributes and state.
 #[test]
 fn query_cq_and_srq_return_their_attributes() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let srq = pair.far.ctx.create_srq(pair.far.pd, 5, 3).unwrap();
     let cq = pair.far.ctx.create_cq(9).unwrap();
     let inbox = pair.far.memory(&[0; 64]);
@@ -296,7 +295,7 @@ fn query_cq_and_srq_return_their_attributes() {
 /// SQ drain: requests posted before a disconnect are executed, later ones are refused (RFC 5040 s6.2).
 #[test]
 fn a_draining_queue_pair_completes_posted_work_and_refuses_new_posts() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, _) = pair.connect();
     let (source, target) = (pair.near.memory(&pattern(100_000, 4)), pair.far.memory(&[0; 100_000]));
     let all = [source.slice(0, 100_000).unwrap()];
@@ -315,39 +314,10 @@ fn a_draining_queue_pair_completes_posted_work_and_refuses_new_posts() {
     assert_eq!(contents(&target), pattern(100_000, 4));
 }
 
-/// COMM_EST: the accepting side gets an event of the peer's first message, once; the connecting side gets none.
-#[test]
-fn the_accepting_side_gets_an_event_for_the_first_message() {
-    // RFC 6581 s9.2: in the peer-to-peer model the initiator's first FPDU is sent automatically.
-    let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
-        let mut config = common::config(address);
-        config.mpa.peer_to_peer = false;
-        config
-    });
-    let (near, far) = pair.connect();
-    let heard = |events: &[Event]| {
-        events.iter().filter(|event| matches!(event, Event::CommunicationEstablished { .. })).count()
-    };
-    let target = pair.far.memory(&[0; 8]);
-    (0..20).for_each(|_| pair.turn());
-    assert_eq!(heard(&pair.far.events), 0);
-    for id in 0..3 {
-        pair.near.ctx.post_send(near, &SendWr::write_inline(id, b"x", remote(&target))).unwrap();
-        pair.until("the Write", |pair| pair.near.completions.len() as u64 == id + 1);
-    }
-    assert_eq!((heard(&pair.far.events), heard(&pair.near.events)), (1, 0));
-    assert!(
-        pair.far
-            .events
-            .iter()
-            .any(|event| matches!(event, Event::CommunicationEstablished { qp } if *qp == far))
-    );
-}
-
 /// Free slots are counted lazily: a list that needs more than the known free slots finds slots that became free.
 #[test]
 fn a_list_uses_the_slots_that_completed_requests_freed() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let attr = QpAttr { send_depth: 2, ..QpAttr::new(pair.near.cq) };
     let far_attr = QpAttr::new(pair.far.cq);
     let (near, _) = pair.connect_with(&attr, &far_attr);

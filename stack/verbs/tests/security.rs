@@ -3,10 +3,9 @@
 //! Bounds, wrap, rights and the code of each refusal have tests of their own beside the table of regions and the
 //! stream. These tests show what only a whole node can show.
 
-use crate::common;
+use super::common;
 
 use common::{Pair, contents, pattern};
-use ironwarp::memory::MemoryConfig;
 use ironwarp::{
     Access, CompletionStatus, Event, PostError, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag,
     SendWr, VerbsError,
@@ -30,7 +29,7 @@ fn again(pair: &mut Pair) -> (QueuePair, QueuePair) {
 /// RFC 5041 s8.3.1; RFC 5042 s6.1.1.
 #[test]
 fn a_stream_cannot_use_a_tag_of_another_protection_domain() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let other = pair.far.ctx.alloc_pd();
     let foreign = pair.far.ctx.register(other, pattern(64, 1), Access::all()).unwrap();
     let sink = pair.near.memory(&[0; 64]);
@@ -47,7 +46,7 @@ fn a_stream_cannot_use_a_tag_of_another_protection_domain() {
 /// RFC 5041 s8.3.1; RFC 5042 s6.2.1.
 #[test]
 fn no_byte_outside_a_region_is_accessed() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let pool =
         pair.far.ctx.register(pair.far.pd, vec![7u8; 4096], Access::LOCAL_WRITE | Access::BIND).unwrap();
     let mut region = pair.far.ctx.create_fast_region(pair.far.pd).unwrap();
@@ -76,7 +75,7 @@ fn no_byte_outside_a_region_is_accessed() {
 /// RFC 5042 s6.2.2.
 #[test]
 fn a_revoked_buffer_is_never_written() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, _) = pair.connect();
     const LONG: usize = 4 << 20;
     let (source, target) = (pair.near.memory(&vec![1; LONG]), pair.far.memory(&vec![0; LONG]));
@@ -95,10 +94,10 @@ fn a_revoked_buffer_is_never_written() {
 /// RFC 5040 s8.1.1 (8), RFC 5042 s6.1.1: tags are hard to predict, sparse over the whole range and not reused soon.
 #[test]
 fn stags_are_sparse_unpredictable_and_reused_late() {
-    let pair = Pair::new();
+    let pair = common::joined();
     let mut tags: Vec<u32> = (0..256).map(|_| pair.far.memory(&[0; 8]).stag().0).collect();
     assert_eq!(tags.iter().collect::<HashSet<_>>().len(), 256, "a released tag was reused");
-    let other = Pair::new();
+    let other = common::joined();
     assert_ne!(tags[0], other.far.memory(&[0; 8]).stag().0, "two stacks generated the same tag");
     let steps: HashSet<u32> = tags.windows(2).map(|two| two[1].wrapping_sub(two[0])).collect();
     assert!(steps.len() > 250, "the tags form an arithmetic progression");
@@ -114,7 +113,7 @@ fn stags_are_sparse_unpredictable_and_reused_late() {
 /// RFC 5041 s8.3.
 #[test]
 fn a_guessed_stag_ends_the_connection() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let target = pair.far.memory(&[5; 64]);
     for guess in [0, 1, u32::MAX, target.stag().0 ^ 1, target.stag().0 ^ 0x8000_0000] {
         let (near, _) = again(&mut pair);
@@ -130,7 +129,7 @@ fn a_guessed_stag_ends_the_connection() {
 #[test]
 fn a_host_that_guesses_stags_is_refused_for_a_while() {
     const GUESSES: u64 = 5;
-    let mut pair = Pair::over(&MemoryConfig::default(), |address| {
+    let mut pair = common::joined_with(|address| {
         let mut config = common::config(address);
         config.limits.protection_errors = GUESSES as u32;
         config
@@ -161,7 +160,7 @@ fn a_host_that_guesses_stags_is_refused_for_a_while() {
 /// memory that it may only read.
 #[test]
 fn read_and_write_rights_are_separate() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let written =
         pair.far.ctx.register(pair.far.pd, pattern(64, 1), Access::LOCAL_WRITE | Access::REMOTE_WRITE);
     let read = pair.far.ctx.register(pair.far.pd, pattern(64, 2), Access::REMOTE_READ).unwrap();
@@ -185,7 +184,7 @@ fn read_and_write_rights_are_separate() {
 /// RFC 5040 s8.1.2; RFC 5041 s8.3 and s8.3.2; RFC 5042 s2.1, s6.4 and s6.4.3.2.
 #[test]
 fn every_limit_is_a_named_error_and_leaves_others_unaffected() {
-    let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
+    let mut pair = common::joined_with(|address| {
         let mut config = common::config(address);
         let limits = &mut config.limits;
         (limits.regions, limits.completion_queues, limits.shared_receive_queues) = (8, 3, 2);
@@ -216,7 +215,7 @@ fn every_limit_is_a_named_error_and_leaves_others_unaffected() {
 /// RFC 5042 s6.4.4 and s7.2.
 #[test]
 fn reads_of_one_connection_do_not_use_the_ird_of_another() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let greedy_attr = QpAttr { ird: 2, ..QpAttr::new(pair.far.cq) };
     let modest_attr = QpAttr { ird: 1, ..QpAttr::new(pair.far.cq) };
     let near_attr = QpAttr::new(pair.near.cq);
@@ -247,7 +246,7 @@ fn reads_of_one_connection_do_not_use_the_ird_of_another() {
 /// RFC 5042 s6.4.3.2 and s6.4.6.
 #[test]
 fn a_completion_queue_never_overflows() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near, _) = pair.connect();
     let small = pair.near.ctx.create_cq(2).unwrap();
     let attr = QpAttr { send_cq: small, ..QpAttr::new(pair.near.cq) };
@@ -269,7 +268,7 @@ fn a_completion_queue_never_overflows() {
 /// A storm: an error ends every queue pair, many times over. Other connections are unaffected, and nothing leaks.
 #[test]
 fn a_terminate_storm_leaves_others_unaffected_and_leaks_nothing() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (bystander, _) = pair.connect();
     let target = pair.far.memory(&[0; 64]);
     let (own, inbox) = (pair.far.memory(&[0; 64]), pair.far.memory(&[0; 64]));

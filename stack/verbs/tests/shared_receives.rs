@@ -1,7 +1,7 @@
 //! Shared receive queues: which message consumes which receive, limit events, missing receives and missing
 //! completion slots.
 
-use crate::common;
+use super::common;
 
 use common::{Pair, contents};
 use ironwarp::{
@@ -22,7 +22,7 @@ struct Shared {
 }
 
 fn shared(slots: u64, cq_depth: u32) -> Shared {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let inbox = pair.far.memory(&[0; 1024]);
     let srq = pair.far.ctx.create_srq(pair.far.pd, 64, 4).unwrap();
     let cq = pair.far.ctx.create_cq(cq_depth).unwrap();
@@ -111,7 +111,7 @@ fn a_post_always_refills_the_queue() {
 #[test]
 fn unsignaled_requests_leave_entries_for_shared_receives() {
     const DEPTH: u32 = 4;
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (inbox, target) = (pair.far.memory(&[0; 1024]), pair.near.memory(&[0; 64]));
     let srq = pair.far.ctx.create_srq(pair.far.pd, DEPTH, 1).unwrap();
     let cq = pair.far.ctx.create_cq(2 * DEPTH).unwrap();
@@ -253,7 +253,7 @@ fn a_message_without_a_completion_slot_ends_only_its_queue_pair() {
 /// Cores and posts reserve the entries of a completion queue from one account.
 #[test]
 fn sends_and_shared_receives_share_the_places_of_one_queue() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let inbox = pair.far.memory(&[0; 1024]);
     let srq = pair.far.ctx.create_srq(pair.far.pd, 16, 1).unwrap();
     let cq = pair.far.ctx.create_cq(4).unwrap();
@@ -303,7 +303,7 @@ fn a_consumed_shared_receive_is_flushed() {
 /// that of the queue pair.
 #[test]
 fn shared_receives_belong_to_the_domain_of_their_queue() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let domain = pair.far.ctx.alloc_pd();
     let own = pair.far.ctx.register(domain, vec![0u8; 64], ironwarp::Access::LOCAL_WRITE).unwrap();
     let srq = pair.far.ctx.create_srq(domain, 4, 1).unwrap();
@@ -318,7 +318,7 @@ fn shared_receives_belong_to_the_domain_of_their_queue() {
 
 #[test]
 fn unsupported_calls_on_a_shared_queue_are_named_errors() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (pd, cq) = (pair.far.pd, pair.far.cq);
     let inbox = pair.far.memory(&[0; 64]);
     let ctx = &mut pair.far.ctx;

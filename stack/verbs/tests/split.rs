@@ -1,6 +1,6 @@
 //! Queues that are split from their context: who may post and poll, and what their ends do when objects go.
 
-use crate::common;
+use super::common;
 
 use std::os::fd::AsFd;
 
@@ -25,7 +25,7 @@ struct Split {
 }
 
 fn split() -> Split {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let cq = pair.near.ctx.create_cq(16).unwrap();
     let (near_attr, far_attr) = (QpAttr::new(cq), QpAttr::new(pair.far.cq));
     let (near, far) = pair.connect_with(&near_attr, &far_attr);
@@ -106,7 +106,7 @@ fn the_context_may_not_use_a_split_queue_until_its_end_is_dropped() {
 
 #[test]
 fn a_queue_pair_may_be_split_before_it_connects() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let (near_pd, cq) = (pair.near.pd, pair.near.cq);
     let near = pair.near.ctx.create_qp(near_pd, &QpAttr::new(cq)).unwrap();
     let (mut send, mut recv) = pair.near.ctx.split_qp(near).unwrap();
@@ -212,7 +212,7 @@ fn a_destroyed_queue_pair_keeps_its_place_until_its_ends_are_dropped() {
 
 #[test]
 fn a_queue_pair_that_is_destroyed_while_it_connects_flushes_what_is_posted() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let cq = pair.near.ctx.create_cq(4).unwrap();
     let near = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(cq)).unwrap();
     let (mut send, mut recv) = pair.near.ctx.split_qp(near).unwrap();
@@ -232,7 +232,7 @@ fn a_queue_pair_that_is_destroyed_while_it_connects_flushes_what_is_posted() {
 
 #[test]
 fn a_queue_pair_that_never_connected_ends_when_its_ends_are_dropped() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let cq = pair.near.ctx.create_cq(4).unwrap();
     let near = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(cq)).unwrap();
     let (send, mut recv) = pair.near.ctx.split_qp(near).unwrap();
@@ -316,7 +316,7 @@ fn posts_after_the_worker_is_dropped_fail() {
 /// An unsignaled request keeps its entry after it is done, until somebody needs the entry: also another thread.
 #[test]
 fn entries_of_other_queue_pairs_unsignaled_requests_are_reclaimed() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let cq = pair.near.ctx.create_cq(4).unwrap();
     let (near_attr, far_attr) =
         (QpAttr { send_cq: cq, ..QpAttr::new(pair.near.cq) }, QpAttr::new(pair.far.cq));
@@ -362,7 +362,7 @@ fn a_poller_is_woken_as_its_context_would_be() {
 
 #[test]
 fn a_shared_receive_queue_is_filled_by_its_own_end() {
-    let mut pair = Pair::new();
+    let mut pair = common::joined();
     let srq = pair.far.ctx.create_srq(pair.far.pd, 4, 1).unwrap();
     let mut poster = pair.far.ctx.split_srq(srq).unwrap();
     let ctx = &mut pair.far.ctx;

@@ -52,6 +52,19 @@ pub fn config(address: &str) -> Config {
     config
 }
 
+/// A responder waits for the initiator's first message (RFC 5044 s7.1.2), and its application gets an event of it.
+pub const FIRST_MESSAGE_IS_AWAITED: bool = true;
+
+/// Two stacks over TCP.
+pub fn joined() -> Pair {
+    Pair::new()
+}
+
+/// Two stacks over TCP with other configurations.
+pub fn joined_with(config: impl Fn(&str) -> Config) -> Pair {
+    Pair::over(&MemoryConfig::default(), config)
+}
+
 impl Pair {
     pub fn new() -> Self {
         Self::over(&MemoryConfig::default(), config)
