@@ -22,6 +22,7 @@ const OPTION_STRICT_SOURCE_ROUTE: u8 = 137;
 
 impl Net {
     /// Returns the packet in a frame, or the first reason to drop it. `verdict` is the device's on the header checksum.
+    #[inline(always)]
     pub(super) fn parse_ipv4(
         &self,
         frame: &[u8],
@@ -48,7 +49,9 @@ impl Net {
         }
         let (remote, local) = (Ipv4Addr::new(a0, a1, a2, a3), Ipv4Addr::new(b0, b1, b2, b3));
         self.check_addresses_v4(remote, local, link)?;
-        check_options(options)?;
+        if !options.is_empty() {
+            check_options(options)?;
+        }
         // "More fragments", or an offset.
         if u16::from_be_bytes([f0, f1]) & 0x3fff != 0 {
             return Err(Counter::NetDropIpFragment);
@@ -66,6 +69,7 @@ impl Net {
     }
 
     /// RFC 1122 s3.2.1.3: the destination is local, the source is unicast, and it is local only in the loopback.
+    #[inline(always)]
     fn check_addresses_v4(
         &self,
         remote: Ipv4Addr,

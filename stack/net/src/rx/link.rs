@@ -37,6 +37,7 @@ pub(super) struct LinkHeader {
 
 impl Net {
     /// Returns the link header, or the reason to drop the frame.
+    #[inline(always)]
     pub(super) fn parse_link(&self, frame: &[u8], is_loopback: bool) -> Result<LinkHeader, Counter> {
         let header = frame.first_chunk::<ETHERNET_BYTES>().ok_or(Counter::NetDropShort)?;
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *header;
@@ -67,6 +68,7 @@ impl Net {
 
     /// Returns the EtherType after the tag of our VLAN, and the length of the link header. `outer` is the first
     /// EtherType.
+    #[inline(always)]
     fn skip_tag(&self, frame: &[u8], outer: u16) -> Result<(u16, usize), Counter> {
         if outer != TYPE_VLAN {
             // A provider tag is counted as such by the caller.
@@ -86,6 +88,7 @@ impl Net {
 
     /// Returns whether the link address belongs to an IPv6 multicast address that we receive. Several multicast
     /// addresses share a link address, so the IP header is checked too.
+    #[inline]
     fn receives_multicast(&self, to: MacAddr) -> bool {
         let MacAddr([0x33, 0x33, a, b, c, d]) = to else { return false };
         let all_nodes = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]);

@@ -96,6 +96,7 @@ impl Net {
         })
     }
 
+    #[inline(always)]
     fn on_ipv4<P: Port>(
         &mut self,
         now: Nanos,
@@ -111,6 +112,7 @@ impl Net {
         }
     }
 
+    #[inline(never)]
     fn on_ipv6<P: Port>(
         &mut self,
         now: Nanos,

@@ -19,6 +19,7 @@ use crate::tcp_header::TCP_HEADER_BYTES;
 
 impl Net {
     /// Returns the segment in a packet, if its length, data offset and checksum are valid.
+    #[inline]
     pub(super) fn on_tcp<F: Frame, A: Address>(&self, frame: F, datagram: Datagram<A>) -> Outcome<F> {
         let segment = datagram.payload(frame.bytes()).ok_or(Counter::NetDropTcpHeader)?;
         let header = segment.first_chunk::<TCP_HEADER_BYTES>().ok_or(Counter::NetDropTcpHeader)?;
@@ -46,6 +47,7 @@ impl Net {
     }
 }
 
+#[inline]
 fn tcp_sum<A: Address>(segment: &[u8], datagram: &Datagram<A>) -> u32 {
     let addresses = datagram.local.sum() + datagram.remote.sum();
     addresses + u32::from(ip::TCP) + segment.len() as u32 + checksum::sum(segment)
