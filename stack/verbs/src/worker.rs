@@ -124,7 +124,7 @@ impl Worker {
         if self.sleeper.is_some() {
             return self.poll_sleeper(budget);
         }
-        self.inner.poll(budget)
+        self.inner.iterate(budget)
     }
 
     /// [`Worker::poll`] of a worker that may sleep.
@@ -133,7 +133,7 @@ impl Worker {
         if self.armed {
             self.disarm();
         }
-        let result = self.inner.poll(budget);
+        let result = self.inner.iterate(budget);
         if result.work > 0
             && let Some(sleeper) = &mut self.sleeper
         {
@@ -161,7 +161,7 @@ impl Worker {
         let Some(sleeper) = &mut self.sleeper else { return false };
         sleeper.arm();
         // Whatever was published before `arm` is found by this iteration, whatever follows wakes.
-        let worked = self.inner.poll(1).work > 0;
+        let worked = self.inner.iterate(1).work > 0;
         let until = if worked { None } else { self.inner.sleep_until() };
         if worked {
             sleeper.on_work();

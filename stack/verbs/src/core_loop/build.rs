@@ -14,6 +14,7 @@ use ironwarp_stats::{ConnectionRows, CoreStats};
 use ironwarp_tcp::TcpConfig;
 use ironwarp_types::{Clock, MacAddr, Nanos};
 
+use super::CoreLoop;
 use super::clock::CoreClock;
 use super::connection::ConnectionManager;
 use super::connection_table::ConnectionTable;
@@ -26,12 +27,10 @@ use super::data_path::remote_atomics::RemoteAtomics;
 use super::data_path::{ConnOwner, DataPath};
 use super::housekeeping::NetHousekeeping;
 use super::lower::Lower;
-use super::{CoreLoop, PollLoop};
 
 use crate::config::{Config, ConfigError, DeviceConfig, PortConfig};
 use crate::shared::StackShared;
 use crate::stack::DriverPort;
-use crate::worker::{PollResult, ResourceUsage};
 
 /// The parts of a core loop that the configuration does not contain.
 pub(crate) struct CoreParts<P: Port, C: Clock> {
@@ -120,40 +119,6 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
             idle_until: Nanos::ZERO,
             shared: shared.clone(),
         })
-    }
-}
-
-impl<L: Lower, C: Clock> PollLoop for CoreLoop<L, C>
-where
-    CoreLoop<L, C>: Send,
-{
-    fn poll(&mut self, budget: usize) -> PollResult {
-        self.iterate(budget)
-    }
-
-    fn now(&self) -> Nanos {
-        self.clock.peek()
-    }
-
-    fn sleep_until(&self) -> Option<Nanos> {
-        self.first_due()
-    }
-
-    fn link_up(&mut self, port: u8) -> bool {
-        self.housekeeping.is_link_up(&mut self.dp, port)
-    }
-
-    fn check(&mut self) -> Result<(), String> {
-        self.check_invariants()
-    }
-
-    fn resource_usage(&self) -> ResourceUsage {
-        self.count_holdings()
-    }
-
-    fn driver_port(&mut self) -> Option<DriverPort<'_>> {
-        self.dp.wires.flush();
-        (self.lend)(self.dp.wires.first_mut().port_mut())
     }
 }
 

@@ -65,7 +65,7 @@ use crate::worker::{PollResult, ResourceUsage};
 /// What a [`Worker`](crate::Worker) drives: a loop over any port and clock. One indirect call an iteration keeps the
 /// port's type out of the public interface.
 pub(crate) trait PollLoop: Send {
-    fn poll(&mut self, budget: usize) -> PollResult;
+    fn iterate(&mut self, budget: usize) -> PollResult;
     fn now(&self) -> Nanos;
     /// Returns until when the worker may sleep after an iteration without work, if nothing arrives. `None`: not at all.
     fn sleep_until(&self) -> Option<Nanos>;
@@ -120,11 +120,13 @@ const PAUSE_ITERATIONS: u32 = 64;
 /// How often a sleeping core tries work again that no timer announces, such as to announce addresses on a link.
 const RETRY_INTERVAL: Nanos = Nanos::from_millis(1);
 
-impl<L: Lower, C: Clock> CoreLoop<L, C> {
+impl<L: Lower, C: Clock> PollLoop for CoreLoop<L, C>
+where
+    CoreLoop<L, C>: Send,
+{
     /// One iteration: receives at most `budget` bursts and handles everything that follows from them. Requests of contexts
     /// that arrive after the check for them wait for the next iteration.
-    #[inline(always)]
-    pub(crate) fn iterate(&mut self, budget: usize) -> PollResult {
+    fn iterate(&mut self, budget: usize) -> PollResult {
         let read = self.clock.read();
         self.dp.work = 0;
         let requested = self.cm.has_requests();
@@ -157,6 +159,33 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         PollResult { work: self.dp.work, next_deadline: self.next_due }
     }
 
+    fn now(&self) -> Nanos {
+        self.clock.peek()
+    }
+
+    fn sleep_until(&self) -> Option<Nanos> {
+        self.first_due()
+    }
+
+    fn link_up(&mut self, port: u8) -> bool {
+        self.housekeeping.is_link_up(&mut self.dp, port)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        self.check_invariants()
+    }
+
+    fn resource_usage(&self) -> ResourceUsage {
+        self.count_holdings()
+    }
+
+    fn driver_port(&mut self) -> Option<DriverPort<'_>> {
+        self.dp.wires.flush();
+        (self.lend)(self.dp.wires.first_mut().port_mut())
+    }
+}
+
+impl<L: Lower, C: Clock> CoreLoop<L, C> {
     /// The stages after the mailboxes. A timer that is armed in this iteration expires in the next one at the earliest.
     fn run_later_stages(&mut self, now: Nanos) {
         if self.dp.work == 0 || now >= self.timers_checked_at {

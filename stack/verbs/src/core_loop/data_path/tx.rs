@@ -85,32 +85,9 @@ impl<L: Lower> DataPath<L> {
             Lifecycle::Running(Running { holdoff_until, .. }) => now >= *holdoff_until,
             other => stream_runs(other, now),
         };
-        match stream_runs {
-            true => self.serve_stream(now, slot, conn),
-            false => self.serve_without_stream(now, slot, conn),
+        if !stream_runs {
+            return self.serve_without_stream(now, slot, conn);
         }
-    }
-
-    /// The round of a queue pair whose stream sends nothing: start-up frames, retransmissions, a FIN.
-    #[cold]
-    #[inline(never)]
-    fn serve_without_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
-        let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
-        let sent = match &mut qp.lifecycle {
-            Lifecycle::Setup(setup) => self.llp.transmit(now, conn, setup, &mut self.wires, ROUND_UNITS_MAX),
-            _ => self.llp.transmit(now, conn, &mut (), &mut self.wires, ROUND_UNITS_MAX),
-        };
-        self.count_work(sent.units);
-        if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) || sent.units == ROUND_UNITS_MAX {
-            self.enqueue_tx(slot);
-        }
-        TxOutcome { check_state: true, ..TxOutcome::default() }
-    }
-
-    /// The scheduling round of a queue pair whose stream runs.
-    #[inline(always)]
-    fn serve_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
-        let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         let allowance = i64::from(qp.deficit) + self.quantum.next(slot);
         let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         let mut source = stream.limited_source(io, allowance);
@@ -135,6 +112,22 @@ impl<L: Lower> DataPath<L> {
             self.wait_for_quiescence(slot);
         }
         TxOutcome { read_started, check_state: !in_full_operation }
+    }
+
+    /// The round of a queue pair whose stream sends nothing: start-up frames, retransmissions, a FIN.
+    #[cold]
+    #[inline(never)]
+    fn serve_without_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
+        let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
+        let sent = match &mut qp.lifecycle {
+            Lifecycle::Setup(setup) => self.llp.transmit(now, conn, setup, &mut self.wires, ROUND_UNITS_MAX),
+            _ => self.llp.transmit(now, conn, &mut (), &mut self.wires, ROUND_UNITS_MAX),
+        };
+        self.count_work(sent.units);
+        if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) || sent.units == ROUND_UNITS_MAX {
+            self.enqueue_tx(slot);
+        }
+        TxOutcome { check_state: true, ..TxOutcome::default() }
     }
 }
 

@@ -42,7 +42,7 @@ struct Core {
 }
 
 impl PollLoop for Core {
-    fn poll(&mut self, _: usize) -> PollResult {
+    fn iterate(&mut self, _: usize) -> PollResult {
         self.steps.lock().expect("no panic").push("poll");
         PollResult { work: self.work.pop().unwrap_or(0), next_deadline: None }
     }
