@@ -217,13 +217,7 @@ impl Context {
         if app.end.is_none() {
             app.own_end()?;
         }
-        let polled = app.end.as_mut().map_or(0, |end| end.reap(into));
-        if polled > 0 {
-            app.release(polled as u32);
-        }
-        if app.resize_depth.is_some() {
-            app.apply_resize();
-        }
+        let polled = app.poll(into);
         if polled == 0 && self.has_deferred {
             self.continue_deferred();
         }
@@ -426,6 +420,17 @@ impl AppCq {
         let grew = depth > self.depth;
         self.set_depth(depth);
         grew
+    }
+
+    fn poll(&mut self, into: &mut [Completion]) -> usize {
+        let reaped = self.end.as_mut().map_or(0, |end| end.reap(into));
+        if reaped > 0 {
+            self.release(reaped as u32);
+        }
+        if self.resize_depth.is_some() {
+            self.apply_resize();
+        }
+        reaped
     }
 }
 

@@ -68,24 +68,32 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         if self.dp.work > 2 { self.clock.now() } else { now }
     }
 
-    /// The receive stage: at most `bursts` bursts from each port. Frames of the first one may wait in the data path's
-    /// burst.
+    /// The receive stage: at most `bursts` bursts from each port.
     pub(super) fn receive(&mut self, now: Nanos, bursts: usize) {
-        let mut port = 0;
-        loop {
-            if self.dp.wires.at(port).has_looped_frames() {
-                self.receive_loopback(now, port);
-            }
-            let mut left = bursts;
-            while self.dp.has_frames(port) {
-                self.on_burst(now, port);
-                left = left.saturating_sub(1);
-                if left == 0 {
-                    break;
-                }
-            }
-            port = port.wrapping_add(1);
-            if !self.dp.wires.has_several() || !self.dp.wires.numbers().contains(&port) {
+        self.receive_from(now, 0, bursts);
+        if self.dp.wires.has_several() {
+            self.receive_from_others(now, bursts);
+        }
+    }
+
+    #[inline(never)]
+    fn receive_from_others(&mut self, now: Nanos, bursts: usize) {
+        for port in self.dp.wires.numbers().skip(1) {
+            self.receive_from(now, port, bursts);
+        }
+    }
+
+    /// Receives from one port.
+    #[inline(always)]
+    fn receive_from(&mut self, now: Nanos, port: u8, bursts: usize) {
+        if self.dp.wires.at(port).has_looped_frames() {
+            self.receive_loopback(now, port);
+        }
+        let mut left = bursts;
+        while self.dp.has_frames(port) {
+            self.on_burst(now, port);
+            left = left.saturating_sub(1);
+            if left == 0 {
                 return;
             }
         }
