@@ -1,4 +1,5 @@
-//! Records in the binary which compiler and which commit made it, so that a report says what it measured.
+//! Records in the binary which compiler and which commit made it, so that a report says what it
+//! measured.
 
 use std::process::Command;
 

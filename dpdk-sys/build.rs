@@ -1,8 +1,9 @@
 //! Finds DPDK, compiles the shim, generates the bindings, and says what to link.
 //!
-//! DPDK older than 22.11, or none, is no error: the crate then compiles empty with cfg `dpdk_missing` and one warning,
-//! so that the workspace builds everywhere. `IRONWARP_NO_DPDK=1` makes it look as if none were installed.
-//! Dependents with a build script read `DEP_DPDK_VERSION`, which is absent when DPDK is.
+//! DPDK older than 22.11, or none, is no error: the crate then compiles empty with cfg
+//! `dpdk_missing` and one warning, so that the workspace builds everywhere. `IRONWARP_NO_DPDK=1`
+//! makes it look as if none were installed. Dependents with a build script read `DEP_DPDK_VERSION`,
+//! which is absent when DPDK is.
 
 use std::env;
 use std::path::PathBuf;
@@ -27,8 +28,9 @@ const FUNCTIONS: &str = "dsys_.*|rte_eal_(init|has_hugepages|cleanup|get_runtime
 const STATIC_CORE: &str = "common_iavf common_idpf common_sfc_efx vhost security rib pcapng ip_frag gso gro eventdev dmadev cryptodev bpf timer hash metrics \
     cmdline pci ethdev meter net mbuf mempool rcu ring eal telemetry kvargs";
 
-/// Static linking: libraries that register themselves from constructors nobody calls, so they must be taken whole. They
-/// are all drivers of network cards for this kind of machine that need no library of the system's beyond
+/// Static linking: libraries that register themselves from constructors nobody calls, so they must
+/// be taken whole. They are all drivers of network cards for this kind of machine that need no
+/// library of the system's beyond
 /// [`STATIC_SYSTEM`]: not mlx4, mlx5 and mana, which need libibverbs and its own drivers.
 const STATIC_DRIVERS: &str = "bus_vdev bus_pci bus_vmbus mempool_ring net_af_packet net_af_xdp net_memif net_null \
     net_pcap net_ring net_tap net_vhost net_virtio net_vmxnet3 net_ark net_atlantic net_avp net_axgbe net_bnx2x net_bnxt \
@@ -53,7 +55,8 @@ fn main() {
     }
 }
 
-/// Names the folders that pkg-config searches, so that a DPDK installed after a failed build is found by the next one.
+/// Names the folders that pkg-config searches, so that a DPDK installed after a failed build is
+/// found by the next one.
 fn look_again_after_an_installation() {
     println!("cargo::rerun-if-env-changed=PKG_CONFIG_PATH");
     let searched = pkg_config::get_variable("pkg-config", "pc_path").unwrap_or_default();
@@ -101,8 +104,8 @@ fn find_dpdk() -> Result<Dpdk, String> {
     })
 }
 
-/// The flags as pkg-config prints them. The pkg-config crate drops `-include rte_config.h` and `-march=corei7`,
-/// without which SIMD headers break and layouts may differ.
+/// The flags as pkg-config prints them. The pkg-config crate drops `-include rte_config.h` and
+/// `-march=corei7`, without which SIMD headers break and layouts may differ.
 fn compiler_flags() -> Result<Vec<String>, String> {
     let tool = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
     let output = Command::new(&tool)
@@ -113,7 +116,8 @@ fn compiler_flags() -> Result<Vec<String>, String> {
     Ok(flags.split_whitespace().map(str::to_owned).collect())
 }
 
-/// pkg-config leaves out the system's own library folder, where rustc does not look for archives by itself.
+/// pkg-config leaves out the system's own library folder, where rustc does not look for archives by
+/// itself.
 fn library_paths(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
     if let Ok(folder) = pkg_config::get_variable("libdpdk", "libdir") {
         paths.push(folder.into());

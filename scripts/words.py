@@ -4,7 +4,8 @@
 usage: scripts/words.py [FOLDER]
 
 Prints each such word with what to write instead; docs/glossary.md has the terms to use. Identifiers are searched too: `NetNews`
-and `net_news` are "net news" here. The exit status is 1 if a word is found. FOLDER is the repository's root by default.
+and `net_news` are "net news" here. Prints also each comment of a Rust source that is wider than 100 columns; tables, diagrams
+and code in documentation may be wider. The exit status is 1 if something is found. FOLDER is the repository's root by default.
 """
 
 import os
@@ -78,13 +79,34 @@ def offenders(root):
                     yield f'{name}:{number}: "{word}": {instead}'
 
 
+# Columns of a comment: what is read beside code, and in a terminal of half a screen.
+COMMENT_COLUMNS = 100
+
+
+def wide_comments(root):
+    """One line for each comment of a Rust source that is too wide."""
+    for path in files(root):
+        if path.suffix != ".rs":
+            continue
+        code = False
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            comment = re.match(r"\s*//[/!]?(.*)", line)
+            text = comment[1].strip() if comment else ""
+            # An example of code ends with its comment at the latest.
+            code = bool(comment) and code != text.startswith("```")
+            drawn = code or text.startswith("|") or "   " in text or "-->" in text
+            if comment and not drawn and len(line) > COMMENT_COLUMNS:
+                yield f"{path.relative_to(root).as_posix()}:{number}: a comment of {len(line)} columns"
+
+
 def main(arguments):
     if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
         help_wanted = arguments[0] in ("-h", "--help")
         print(__doc__, file=sys.stdout if help_wanted else sys.stderr)
         return 0 if help_wanted else 2
-    found = list(offenders(pathlib.Path(arguments[0]) if arguments else ROOT))
-    print("\n".join(found + [f"{len(found)} words to replace"]))
+    root = pathlib.Path(arguments[0]) if arguments else ROOT
+    found = [*offenders(root), *wide_comments(root)]
+    print("\n".join(found + [f"{len(found)} places to change"]))
     return 1 if found else 0
 
 

@@ -1,7 +1,7 @@
 //! What a run measures: the test, its sizes, and how its ends post and wait.
 //!
-//! The client sends each [`Case`] to the server as JSON. The names of tests and options on the command line, in tables
-//! and in JSON are the same: they derive from the variants.
+//! The client sends each [`Case`] to the server as JSON. The names of tests and options on the
+//! command line, in tables and in JSON are the same: they derive from the variants.
 
 use core::fmt;
 
@@ -25,7 +25,8 @@ pub enum Test {
     WriteBw,
     /// Bandwidth of RDMA Reads in one direction.
     ReadBw,
-    /// Bandwidth of RDMA Writes and RDMA Reads that alternate on each queue pair: data flows in both directions.
+    /// Bandwidth of RDMA Writes and RDMA Reads that alternate on each queue pair: data flows in
+    /// both directions.
     ReadWriteBw,
     /// Latency of an atomic operation on a word of the server.
     AtomicLat,
@@ -37,7 +38,8 @@ pub enum Test {
     ImmLat,
     /// Round trip of an RDMA Write with Immediate Data.
     WriteImmLat,
-    /// Round trip of a Send with the STag of a window bound for it and the Send with Invalidate that answers it.
+    /// Round trip of a Send with the STag of a window bound for it and the Send with Invalidate
+    /// that answers it.
     SendInvLat,
     /// Rate and latency of connection set-up: connect, MPA start-up, disconnect.
     ConnRate,
@@ -61,7 +63,8 @@ pub enum Test {
 pub enum AtomicKind {
     /// Adds 1.
     FetchAdd,
-    /// Replaces the value read last by that value plus 1. Fails if another queue pair changed the word since.
+    /// Replaces the value read last by that value plus 1. Fails if another queue pair changed the
+    /// word since.
     CmpSwap,
 }
 
@@ -154,7 +157,8 @@ pub struct Case {
     pub inline: u32,
     /// Both ends send.
     pub bidirectional: bool,
-    /// Messages a second in open loop; latency then counts from the intended start. `None`: as fast as possible.
+    /// Messages a second in open loop; latency then counts from the intended start. `None`: as fast
+    /// as possible.
     pub rate: Option<f64>,
     /// The receiver checks every byte.
     pub validate: bool,
@@ -163,7 +167,8 @@ pub struct Case {
     pub srq: bool,
     /// The operation of an atomic test. `None` for other tests.
     pub operation: Option<AtomicKind>,
-    /// The core that receives a request changes the word, with locked instructions. Otherwise the owner core does.
+    /// The core that receives a request changes the word, with locked instructions. Otherwise the
+    /// owner core does.
     #[serde(default)]
     pub locked: bool,
     /// Words that the queue pairs of an atomic test share, each in its own cache line.
@@ -182,7 +187,8 @@ fn one() -> u32 {
 }
 
 impl Test {
-    /// Returns whether the test measures a round trip. The other tests measure a bandwidth or a rate.
+    /// Returns whether the test measures a round trip. The other tests measure a bandwidth or a
+    /// rate.
     pub const fn is_latency(self) -> bool {
         use Test::*;
         !matches!(
@@ -231,7 +237,8 @@ impl Test {
         self.is_atomic() || self.is_immediate()
     }
 
-    /// Returns the message size of a test that has only one: a word, or the eight octets of Immediate Data.
+    /// Returns the message size of a test that has only one: a word, or the eight octets of
+    /// Immediate Data.
     pub const fn fixed_bytes(self) -> Option<u64> {
         match self {
             Test::AtomicLat | Test::AtomicBw | Test::ImmLat => Some(8),
@@ -239,7 +246,8 @@ impl Test {
         }
     }
 
-    /// Returns the smallest message, in bytes: a Send with Invalidate answers one that holds an STag.
+    /// Returns the smallest message, in bytes: a Send with Invalidate answers one that holds an
+    /// STag.
     pub const fn bytes_min(self) -> u64 {
         if matches!(self, Test::SendInvLat) { 4 } else { 1 }
     }
@@ -254,8 +262,8 @@ impl Test {
         }
     }
 
-    /// Returns whether half a round trip is a one-way latency. It is none for Reads and atomic operations, which need
-    /// both directions.
+    /// Returns whether half a round trip is a one-way latency. It is none for Reads and atomic
+    /// operations, which need both directions.
     pub const fn is_symmetric(self) -> bool {
         self.is_latency() && !matches!(self, Test::ReadLat | Test::AtomicLat)
     }
@@ -274,7 +282,8 @@ impl fmt::Display for PathKind {
 }
 
 impl Case {
-    /// Creates a case with one queue pair, one outstanding message, and a completion for each message.
+    /// Creates a case with one queue pair, one outstanding message, and a completion for each
+    /// message.
     pub fn new(test: Test, bytes: u64, mtu: u16, path: PathKind) -> Self {
         Case {
             test,
@@ -299,7 +308,8 @@ impl Case {
         }
     }
 
-    /// Returns the depth that keeps a link busy in a bandwidth test: 4 MiB of messages, at least 2 and at most 64.
+    /// Returns the depth that keeps a link busy in a bandwidth test: 4 MiB of messages, at least 2
+    /// and at most 64.
     pub fn streaming_depth(bytes: u64) -> u32 {
         const BYTES_OUTSTANDING: u64 = 4 << 20;
         (BYTES_OUTSTANDING / bytes).clamp(2, 64) as u32

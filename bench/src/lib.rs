@@ -1,8 +1,9 @@
 //! Measuring: histograms, rounds, baselines, tables and reports.
 //!
-//! A [`Case`] is what is measured; one short measurement of it is a [`Slice`]. [`rounds::alternate`] alternates the slices of
-//! several cases, so that all meet the same conditions, and compares them round by round. Programs print a
-//! [`report::Report`] as a table, as JSON and as a page.
+//! A [`Case`] is what is measured; one short measurement of it is a [`Slice`].
+//! [`rounds::alternate`] alternates the slices of several cases, so that all meet the same
+//! conditions, and compares them round by round. Programs print a [`report::Report`] as a table, as
+//! JSON and as a page.
 //!
 //! RDMA tests and the control protocol are in `iwarp-perf`. The baselines here need no stack.
 #![forbid(unsafe_code)]

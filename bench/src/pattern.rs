@@ -1,7 +1,7 @@
 //! Bytes that can be checked anywhere in a stream without its beginning.
 //!
-//! The byte at offset `o` of message `m` depends on both, so a byte that is lost, doubled, moved or left over from
-//! the message before is seen. Both ends compute it; nothing but the seed travels.
+//! The byte at offset `o` of message `m` depends on both, so a byte that is lost, doubled, moved or
+//! left over from the message before is seen. Both ends compute it; nothing but the seed travels.
 
 /// The bytes of one message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,8 @@
 //! Round trips of one test, in nanoseconds.
 //!
-//! An HdrHistogram from 1 ns to a minute with three significant digits: the error is at most 0.1 %. Recording takes a few
-//! nanoseconds and never allocates. Recorders can be merged, so rounds are kept or dropped afterwards.
+//! An HdrHistogram from 1 ns to a minute with three significant digits: the error is at most 0.1 %.
+//! Recording takes a few nanoseconds and never allocates. Recorders can be merged, so rounds are
+//! kept or dropped afterwards.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -145,9 +146,10 @@ pub struct LogEntry<'a> {
     pub duration: Duration,
 }
 
-/// Writes an HdrHistogram log that begins at `start`: what `--hdr` writes and HdrHistogram's own tools read (log format 1.3,
-/// encoding V2). One line a test, tagged with its name. The tests of a run are laid end to end in time, since readers plot
-/// intervals; the true order of slices alternates.
+/// Writes an HdrHistogram log that begins at `start`: what `--hdr` writes and HdrHistogram's own
+/// tools read (log format 1.3, encoding V2). One line a test, tagged with its name. The tests of a
+/// run are laid end to end in time, since readers plot intervals; the true order of slices
+/// alternates.
 pub fn write_hdr_log<W: io::Write>(
     mut into: W,
     start: SystemTime,

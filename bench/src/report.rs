@@ -1,7 +1,8 @@
 //! What a run prints: the JSON of `iwarp-perf`, schema 1.
 //!
-//! Names are a contract with scripts. A figure that a test does not have is `null`, never 0; a figure of 0 was
-//! measured. Latencies are full round trips; `gbit_per_s` is goodput, application bytes alone.
+//! Names are a contract with scripts. A figure that a test does not have is `null`, never 0; a
+//! figure of 0 was measured. Latencies are full round trips; `gbit_per_s` is goodput, application
+//! bytes alone.
 
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +76,8 @@ pub struct TestResult {
     pub path: Option<PathKind>,
     /// How the ends waited.
     pub wait: Option<Wait>,
-    /// The transfer time of a cache line between the two cores, in nanoseconds: the median over the rounds that count.
+    /// The transfer time of a cache line between the two cores, in nanoseconds: the median over the
+    /// rounds that count.
     pub hop_ns: Option<f64>,
     /// Rounds that count.
     pub rounds: Option<u32>,
@@ -99,10 +101,12 @@ pub struct TestResult {
     pub gbit_per_s: Option<f64>,
     /// Processor time of both ends a message.
     pub cpu_ns_per_message: Option<f64>,
-    /// Processor time of each end as a percentage of its part of the slices: 100 for each processor in use all the time.
+    /// Processor time of each end as a percentage of its part of the slices: 100 for each processor
+    /// in use all the time.
     pub cpu_percent: Option<EndPercent>,
-    /// Whether an end that spins got less than [`SPINNING_CPU_PERCENT_MIN`] of its processors: then the figures are also those
-    /// of other programs. `null` for a test whose ends wait, and where processor time is unknown.
+    /// Whether an end that spins got less than [`SPINNING_CPU_PERCENT_MIN`] of its processors: then
+    /// the figures are also those of other programs. `null` for a test whose ends wait, and where
+    /// processor time is unknown.
     pub short_of_cpu: Option<bool>,
     /// Polls of each end that found work, in percent of all its polls.
     pub busy_percent: Option<EndPercent>,
@@ -114,7 +118,8 @@ pub struct TestResult {
     pub errors: Option<u64>,
     /// Whether receives came from a shared receive queue.
     pub srq: Option<bool>,
-    /// Messages of each queue pair over the rounds that count, warm-up included, where a bandwidth test has several.
+    /// Messages of each queue pair over the rounds that count, warm-up included, where a bandwidth
+    /// test has several.
     pub messages_by_qp: Option<Vec<u64>>,
     /// Remarks about the figures.
     pub notes: Vec<String>,
@@ -135,7 +140,8 @@ pub struct CorePolls {
     pub idle: u64,
 }
 
-/// A comparison with a baseline that alternated with the test: ratios are ours over the baseline's, round by round.
+/// A comparison with a baseline that alternated with the test: ratios are ours over the baseline's,
+/// round by round.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Comparison {
     /// The baseline's test.
@@ -170,7 +176,8 @@ pub struct RoundLog {
     pub hop_ns: Option<f64>,
     /// How far the floor moved between the beginning and the end of the round, in percent.
     pub floor_moved_percent: Option<f64>,
-    /// Time that the hypervisor took from this machine's processors during the round, in milliseconds.
+    /// Time that the hypervisor took from this machine's processors during the round, in
+    /// milliseconds.
     pub steal_ms: Option<f64>,
     /// Context switches of the client, voluntary or not.
     pub context_switches: Option<u64>,
@@ -197,7 +204,8 @@ impl MedianRange {
     }
 }
 
-/// The processor time of an end that spins, in percent of its processors, below which the result says so.
+/// The processor time of an end that spins, in percent of its processors, below which the result
+/// says so.
 pub const SPINNING_CPU_PERCENT_MIN: f64 = 90.0;
 
 impl TestResult {
@@ -337,7 +345,8 @@ mod tests {
         assert_eq!(json["path"], "memif");
     }
 
-    /// Only an end that spins uses all of its processors, so only for such an end is less a fault of the run.
+    /// Only an end that spins uses all of its processors, so only for such an end is less a fault
+    /// of the run.
     #[test]
     fn an_end_that_spins_and_got_less_than_nine_tenths_of_its_processors_is_reported() {
         let judge = |client, server, wait, cores| {

@@ -23,8 +23,8 @@ pub enum RoundTrip {
     Halted,
 }
 
-/// Runs `round_trip` until the slice is over. During the warm-up it is called with `None`, then with the start of the
-/// measurement and the number of messages since.
+/// Runs `round_trip` until the slice is over. During the warm-up it is called with `None`, then
+/// with the start of the measurement and the number of messages since.
 pub fn measure_round_trips<E>(
     message_bytes: u64,
     until: StopCondition<'_>,

@@ -1,7 +1,7 @@
 //! A slice: one case measured for a short time.
 //!
-//! The client runs until its [`Budget`] is spent. The server serves until its [`StopSignal`] is raised, so it reads no clock
-//! and makes no system call while it serves.
+//! The client runs until its [`Budget`] is spent. The server serves until its [`StopSignal`] is
+//! raised, so it reads no clock and makes no system call while it serves.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
@@ -10,14 +10,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{EndUsage, Latency};
 
-/// How long a slice lasts. At least one of the two limits is set; the first one reached ends the slice.
+/// How long a slice lasts. At least one of the two limits is set; the first one reached ends the
+/// slice.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Budget {
     /// Messages.
     pub iterations: Option<u64>,
     /// Time.
     pub duration: Option<Duration>,
-    /// Messages before the measurement, which count in no figure; fewer where they would take longer than `duration`.
+    /// Messages before the measurement, which count in no figure; fewer where they would take
+    /// longer than `duration`.
     pub warmup: u64,
 }
 
@@ -41,7 +43,8 @@ impl Budget {
         self.duration.map(|limit| u128::from(elapsed_ns) >= limit.as_nanos())
     }
 
-    /// Whether the slice is over after `done` messages and `elapsed_ns`. A budget without limits is spent at once.
+    /// Whether the slice is over after `done` messages and `elapsed_ns`. A budget without limits is
+    /// spent at once.
     pub fn is_spent(&self, done: u64, elapsed_ns: u64) -> bool {
         let count = self.iterations.map(|limit| done >= limit);
         let time = self.is_time_over(elapsed_ns);
@@ -102,7 +105,8 @@ pub struct Slice {
     pub errors: u64,
     /// Bytes compared with the pattern that they should hold.
     pub verified_bytes: u64,
-    /// Completed messages of each queue pair, warm-up included; empty for tests that do not count them.
+    /// Completed messages of each queue pair, warm-up included; empty for tests that do not count
+    /// them.
     pub messages_by_qp: Vec<u64>,
 }
 
@@ -143,8 +147,8 @@ impl Slice {
         (self.elapsed_ns > 0).then(|| self.bytes as f64 * 8.0 / self.elapsed_ns as f64)
     }
 
-    /// Adds another slice of the same case. Processor time is unknown if it is unknown in one of the two. The counts of a
-    /// server may be any: they saturate.
+    /// Adds another slice of the same case. Processor time is unknown if it is unknown in one of
+    /// the two. The counts of a server may be any: they saturate.
     pub fn merge(&mut self, other: &Slice) {
         for (sum, more) in [
             (&mut self.messages, other.messages),
@@ -169,7 +173,8 @@ impl Slice {
         }
     }
 
-    /// Adds the messages that arrived at the server to those of the client, as a bidirectional test does.
+    /// Adds the messages that arrived at the server to those of the client, as a bidirectional test
+    /// does.
     pub fn add_arrived(&mut self, server: &ServerSlice) {
         self.messages = self.messages.saturating_add(server.messages);
         self.bytes = self.bytes.saturating_add(server.bytes);
@@ -181,8 +186,8 @@ impl Slice {
         is_measured.then(|| self.messages as f64 * 1e9 / self.elapsed_ns as f64)
     }
 
-    /// Adds the server's measurement of the same slice. Where messages are counted on arrival, the server's count and clock
-    /// replace the client's.
+    /// Adds the server's measurement of the same slice. Where messages are counted on arrival, the
+    /// server's count and clock replace the client's.
     pub fn with_server(mut self, server: &ServerSlice, counted_at_server: bool) -> Self {
         if counted_at_server {
             self.bytes = server.bytes;

@@ -1,8 +1,9 @@
 //! What an end uses during a slice: processor time, and polls with and without work.
 //!
-//! The figures are those of the end's own part of the slice: the client's from its first message to its last completion,
-//! warm-up included, the server's from its first poll to its reply. A polled core uses all of its processor's time
-//! whatever it carries, so the share of its polls with work says how busy it is.
+//! The figures are those of the end's own part of the slice: the client's from its first message to
+//! its last completion, warm-up included, the server's from its first poll to its reply. A polled
+//! core uses all of its processor's time whatever it carries, so the share of its polls with work
+//! says how busy it is.
 
 use std::time::Instant;
 
@@ -88,7 +89,8 @@ impl CpuClock {
 }
 
 impl EndUsage {
-    /// Adds the usage of another slice. Processor time is unknown if it is unknown in one of the two.
+    /// Adds the usage of another slice. Processor time is unknown if it is unknown in one of the
+    /// two.
     pub fn merge(&mut self, other: &EndUsage) {
         if self.wall_ns == 0 {
             return *self = *other;
@@ -99,7 +101,8 @@ impl EndUsage {
         self.idle_polls = self.idle_polls.saturating_add(other.idle_polls);
     }
 
-    /// Returns the processor time as a percentage of the duration: 100 for each processor that was in use all the time.
+    /// Returns the processor time as a percentage of the duration: 100 for each processor that was
+    /// in use all the time.
     pub fn cpu_percent(&self) -> Option<f64> {
         percent(self.cpu_ns?, self.wall_ns)
     }

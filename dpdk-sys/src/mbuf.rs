@@ -1,7 +1,8 @@
 //! DPDK's packet buffer, seen through the fields that we touch.
 //!
-//! Source: `rte_mbuf_core.h`. The offsets are the same in every release from 22.11 to 25.11; both compilers check
-//! them, this one below and the C compiler in `csrc/shim.c`, so a release that moves a field stops the build.
+//! Source: `rte_mbuf_core.h`. The offsets are the same in every release from 22.11 to 25.11; both
+//! compilers check them, this one below and the C compiler in `csrc/shim.c`, so a release that
+//! moves a field stops the build.
 
 use core::ffi::c_void;
 use core::mem::{offset_of, size_of};
@@ -45,8 +46,8 @@ pub struct Mbuf {
     rest: [u8; 48],
 }
 
-/// Header lengths in bytes as `tx_offload` holds them: 7, 9 and 8 bits from the lowest on. Bits that do not fit are
-/// cut off.
+/// Header lengths in bytes as `tx_offload` holds them: 7, 9 and 8 bits from the lowest on. Bits
+/// that do not fit are cut off.
 pub const fn pack_tx_offload(l2_bytes: u8, l3_bytes: u8, l4_bytes: u8) -> u64 {
     (l2_bytes as u64 & 0x7f) | (l3_bytes as u64) << 7 | (l4_bytes as u64) << 16
 }

@@ -1,5 +1,5 @@
-//! Writes `seeds/`: inputs that reach the usual paths of each target. Run it after a change of a target's steps:
-//! `cargo run --example seeds`.
+//! Writes `seeds/`: inputs that reach the usual paths of each target. Run it after a change of a
+//! target's steps: `cargo run --example seeds`.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,8 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The golden vectors of the verbs' tests as a peer sends them: start-up frames in either role, other messages after one.
+/// The golden vectors of the verbs' tests as a peer sends them: start-up frames in either role,
+/// other messages after one.
 fn golden() -> Vec<(String, Vec<u8>)> {
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../stack/verbs/tests/golden/vectors");
     // The role, and a request of revision 1 that is right.
@@ -113,8 +114,8 @@ fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     all
 }
 
-/// Steps of two hosts of the NVMe target: commands of every kind, data of the honest host, a disk that hangs, Connects, a host
-/// that sends no data.
+/// Steps of two hosts of the NVMe target: commands of every kind, data of the honest host, a disk
+/// that hangs, Connects, a host that sends no data.
 fn nvmf() -> [(&'static str, Vec<u8>); 5] {
     let command = |number: u8| [0, 5, 1 + number % 2, number, 1, 7, 3, 0, 2 + number % 2, 14, 8];
     let extent = |number: u8| [7, number, 1, number % 2, 14, 8, 7, number, 0, 0, 14, 8];
@@ -131,7 +132,8 @@ fn nvmf() -> [(&'static str, Vec<u8>); 5] {
     ]
 }
 
-/// Steps of a peer at the rings of a memif: frames in both directions with buffers of either end, indices that go back.
+/// Steps of a peer at the rings of a memif: frames in both directions with buffers of either end,
+/// indices that go back.
 fn memif_rings() -> [(&'static str, Vec<u8>); 4] {
     [
         ("theirs", vec![3, 6, 0, 2, 1, 0, 6, 1, 4, 0, 2, 3, 63, 0]),
@@ -147,7 +149,8 @@ fn memif_rings() -> [(&'static str, Vec<u8>); 4] {
     ]
 }
 
-/// Steps of a peer of a memif: a start, frames in both directions, the start message by message, another peer.
+/// Steps of a peer of a memif: a start, frames in both directions, the start message by message,
+/// another peer.
 fn memif() -> [(&'static str, Vec<u8>); 4] {
     let send = [2, 10, 63, 0];
     let offer = |ring| vec![6, ring, 4, 0, 64, 0];
@@ -185,7 +188,8 @@ fn capi() -> [(&'static str, Vec<u8>); 6] {
         [vec![13, 0, 0, 0, 1, 0, 0, 13, 0, 0, 0, 0, 0, 0], send(9, 1), send(10, 1), send(8, 9)].concat();
     let end = vec![19, 0, 0, 0, 1, 15];
     let local = vec![15, 0, 0, 0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, POLL];
-    // Queues with attributes, split from their context: a request of each end, and the ends' own calls.
+    // Queues with attributes, split from their context: a request of each end, and the ends' own
+    // calls.
     let queues =
         [vec![38, 0, 0, 16, 0, 1, 0, 0, 0, 0, POLL], vec![38, 0, 0, 16, 0, 0, 0, 2, 0, 0, 0, 0, POLL]];
     let ends = [vec![32, 0, 0, 0, 0, 0, 0, 0, 0, POLL], vec![32, 0, 0, 2, 0, 0, 0, 0, POLL]];

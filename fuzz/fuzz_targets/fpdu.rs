@@ -1,4 +1,5 @@
-//! FPDUs with and without markers: any bytes to the readers, and whatever was written is read again.
+//! FPDUs with and without markers: any bytes to the readers, and whatever was written is read
+//! again.
 #![no_main]
 
 use ironwarp_fuzz::{Input, Node, Peer};

@@ -1,4 +1,5 @@
-//! Frames of any bytes to a node, from Ethernet to the options of TCP. A flag of each makes its checksums right.
+//! Frames of any bytes to a node, from Ethernet to the options of TCP. A flag of each makes its
+//! checksums right.
 #![no_main]
 
 use ironwarp_fuzz::{Input, Node};

@@ -1,5 +1,5 @@
-//! A hostile peer of the native memif in either role: messages, descriptors, any words of the shared memory, while this end
-//! receives and sends.
+//! A hostile peer of the native memif in either role: messages, descriptors, any words of the
+//! shared memory, while this end receives and sends.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

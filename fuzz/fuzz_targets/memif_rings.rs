@@ -1,5 +1,6 @@
-//! The rings of the native memif alone, with a hostile peer that moves indices and writes descriptors and any words: no socket and
-//! no system call, so that many more inputs are tried than with `memif`.
+//! The rings of the native memif alone, with a hostile peer that moves indices and writes
+//! descriptors and any words: no socket and no system call, so that many more inputs are tried than
+//! with `memif`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! ARP, neighbour discovery and ICMP with fields of any value, beside a connection that they may quote.
+//! ARP, neighbour discovery and ICMP with fields of any value, beside a connection that they may
+//! quote.
 #![no_main]
 
 use ironwarp_fuzz::peer::route;

@@ -1,5 +1,6 @@
-//! Two nodes with the fuzzer as the network: it delivers, loses, repeats, delays and damages frames. Whatever arrives
-//! is right: no byte of a message differs from what was sent, and no message comes twice or out of turn.
+//! Two nodes with the fuzzer as the network: it delivers, loses, repeats, delays and damages
+//! frames. Whatever arrives is right: no byte of a message differs from what was sent, and no
+//! message comes twice or out of turn.
 #![no_main]
 
 use std::collections::VecDeque;

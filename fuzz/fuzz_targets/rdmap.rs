@@ -1,4 +1,5 @@
-//! Segments of DDP and RDMAP behind a valid CRC, with state: the fields are the expected ones or near them.
+//! Segments of DDP and RDMAP behind a valid CRC, with state: the fields are the expected ones or
+//! near them.
 #![no_main]
 
 use ironwarp::config::Extensions;

@@ -1,4 +1,5 @@
-//! MPA start-up in both roles and revisions: the peer sends any bytes, in any pieces, among frames that are right.
+//! MPA start-up in both roles and revisions: the peer sends any bytes, in any pieces, among frames
+//! that are right.
 #![no_main]
 
 use ironwarp::{ConnectParams, MpaRevision};

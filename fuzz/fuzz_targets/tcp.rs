@@ -1,5 +1,5 @@
-//! A live node as a sequence of segments near the expected sequence numbers, frames of any kind, calls of its
-//! application, faults of its port and steps of its clock.
+//! A live node as a sequence of segments near the expected sequence numbers, frames of any kind,
+//! calls of its application, faults of its port and steps of its clock.
 #![no_main]
 
 use ironwarp::{RemoteMemory, SendWr};

@@ -1,4 +1,5 @@
-//! The verbs as a sequence of calls with handles that are right, stale or wrong, on two nodes that are joined.
+//! The verbs as a sequence of calls with handles that are right, stale or wrong, on two nodes that
+//! are joined.
 #![no_main]
 
 use ironwarp::memory::{self, MemoryConfig};

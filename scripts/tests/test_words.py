@@ -1,4 +1,4 @@
-"""scripts/words.py: the tree has none of the rejected words, and one that had would be found."""
+"""scripts/words.py: the tree has none of the rejected words and no wide comment, and one that had would be found."""
 
 import contextlib
 import io
@@ -31,6 +31,24 @@ class Words(unittest.TestCase):
                 (root / "one.rs").write_text(f"//! A module.\n{text}\n", encoding="utf-8")
                 self.assertEqual(self.status(root), 1, text)
             self.assertRegex(next(words.offenders(root)), r'^one\.rs:2: "news": ')
+
+    def test_a_wide_comment_fails_the_program(self):
+        self.assertEqual(list(words.wide_comments(words.ROOT)), [])
+        wide = "word " * 20
+        for text, status in [
+            (f"/// {wide}", 1),
+            (f"    // {wide}", 1),
+            (f"let x = 1;\n//! {wide}", 1),
+            (f"/// | {wide} |", 0),
+            (f"//! a  -->  {wide}", 0),
+            (f"/// ```\n/// {wide}\n/// ```", 0),
+            (f"/// ```\n/// x\n/// ```\n/// {wide}", 1),
+            (f'let x = "{wide}";', 0),
+        ]:
+            with tempfile.TemporaryDirectory() as folder:
+                root = pathlib.Path(folder)
+                (root / "one.rs").write_text(f"{text}\n", encoding="utf-8")
+                self.assertEqual(self.status(root), status, text)
 
     def status(self, root):
         with contextlib.redirect_stdout(io.StringIO()):

@@ -1,5 +1,5 @@
-//! Names the shared library for the dynamic linker, by the number that changes when programs must be compiled again: the
-//! upper half of `IW_ABI_VERSION`.
+//! Names the shared library for the dynamic linker, by the number that changes when programs must
+//! be compiled again: the upper half of `IW_ABI_VERSION`.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,7 +1,8 @@
-//! Generates the layouts of libibverbs and librdmacm from the headers of rdma-core, with their sizes and offsets checked
-//! when they are compiled.
+//! Generates the layouts of libibverbs and librdmacm from the headers of rdma-core, with their
+//! sizes and offsets checked when they are compiled.
 //!
-//! Without the headers the crate compiles empty, with one warning, so that the workspace builds everywhere.
+//! Without the headers the crate compiles empty, with one warning, so that the workspace builds
+//! everywhere.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
 //! Manual pages and shell completions of a program, generated from its `clap` description.
 //!
-//! Every program has the hidden option `--generate-docs FOLDER`, which writes them and ends. FOLDER is laid out as
-//! `/usr/share`: `man/man1`, `bash-completion/completions`, `zsh/site-functions`, `fish/vendor_completions.d`. Subcommands
-//! get pages of their own. Fails if FOLDER cannot be written.
+//! Every program has the hidden option `--generate-docs FOLDER`, which writes them and ends. FOLDER
+//! is laid out as `/usr/share`: `man/man1`, `bash-completion/completions`, `zsh/site-functions`,
+//! `fish/vendor_completions.d`. Subcommands get pages of their own. Fails if FOLDER cannot be
+//! written.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,8 +25,8 @@ const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Fish, "fish/vendor_completions.d"),
 ];
 
-/// Writes the documents of `command` and ends the program, if `arguments` are its name, `--generate-docs` and a folder.
-/// Otherwise does nothing.
+/// Writes the documents of `command` and ends the program, if `arguments` are its name,
+/// `--generate-docs` and a folder. Otherwise does nothing.
 pub fn generate_docs_if_asked(
     arguments: &[OsString],
     command: impl FnOnce() -> Command,

@@ -1,7 +1,8 @@
 //! Functions that all programs share: arguments, the log, Ctrl-C and exit codes.
 //!
-//! Arguments are described with `clap`. The error for a bad argument is one line with the argument, the value and the
-//! allowed values. Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration.
+//! Arguments are described with `clap`. The error for a bad argument is one line with the argument,
+//! the value and the allowed values. Exit codes: 0 success, 1 a run that failed, 2 bad arguments or
+//! configuration.
 #![forbid(unsafe_code)]
 
 mod docs;
@@ -85,8 +86,8 @@ impl From<String> for CliExit {
     }
 }
 
-/// Parses arguments. The first one is the name of the program. `--generate-docs FOLDER` writes manual pages and shell
-/// completions instead.
+/// Parses arguments. The first one is the name of the program. `--generate-docs FOLDER` writes
+/// manual pages and shell completions instead.
 pub fn parse_args<A: Parser>(arguments: impl IntoIterator<Item = OsString>) -> Result<A, CliExit> {
     let arguments: Vec<_> = arguments.into_iter().collect();
     generate_docs_if_asked(&arguments, A::command)?;
@@ -114,7 +115,8 @@ pub fn fail(program: &str, line: impl Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Writes text to standard output and flushes it. Errors are ignored: the run continues if the reader closes its end.
+/// Writes text to standard output and flushes it. Errors are ignored: the run continues if the
+/// reader closes its end.
 pub fn print_stdout(text: impl Display) {
     let mut out = std::io::stdout().lock();
     let _ = write!(out, "{text}").and_then(|()| out.flush());
@@ -123,11 +125,11 @@ pub fn print_stdout(text: impl Display) {
 /// Lines of the log that wait for standard error. Further ones are dropped.
 const LOG_LINES_MAX: usize = 4096;
 
-/// Writes the log to standard error, so that standard output has only results. `filter` is a level or a filter of
-/// tracing-subscriber.
+/// Writes the log to standard error, so that standard output has only results. `filter` is a level
+/// or a filter of tracing-subscriber.
 ///
-/// A thread writes the lines: a terminal or a pipe that nobody reads does not stop a core. The lines that wait are
-/// written when the guard is dropped.
+/// A thread writes the lines: a terminal or a pipe that nobody reads does not stop a core. The
+/// lines that wait are written when the guard is dropped.
 pub fn start_log(filter: &str) -> Result<LogGuard, String> {
     let env_filter = EnvFilter::try_new(filter).map_err(|error| {
         format!("--log {filter}: {error}: must be error, warn, info or a filter of tracing-subscriber")
@@ -144,22 +146,26 @@ pub fn start_log(filter: &str) -> Result<LogGuard, String> {
     Ok(guard)
 }
 
-/// `timeout` and shells may deliver one Ctrl-C twice. A second Ctrl-C of the user comes later than this.
+/// `timeout` and shells may deliver one Ctrl-C twice. A second Ctrl-C of the user comes later than
+/// this.
 const DOUBLE_SIGNAL_WINDOW: Duration = Duration::from_millis(300);
 
-/// Returns a flag that Ctrl-C, SIGTERM, SIGHUP and a panic of any thread set. The second signal ends the process at once with exit code 1.
+/// Returns a flag that Ctrl-C, SIGTERM, SIGHUP and a panic of any thread set. The second signal
+/// ends the process at once with exit code 1.
 pub fn on_interrupt() -> Result<Arc<AtomicBool>, String> {
     watch_signals(None)
 }
 
-/// Returns a flag that Ctrl-C, SIGTERM and panics set, as [`on_interrupt`], and one that SIGHUP sets: the request of a service
-/// manager to read the configuration again. The program clears the second one.
+/// Returns a flag that Ctrl-C, SIGTERM and panics set, as [`on_interrupt`], and one that SIGHUP
+/// sets: the request of a service manager to read the configuration again. The program clears the
+/// second one.
 pub fn on_interrupt_or_reload() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), String> {
     let reload = Arc::new(AtomicBool::new(false));
     Ok((watch_signals(Some(reload.clone()))?, reload))
 }
 
-/// Starts the thread that waits for signals. SIGHUP sets `reload` if there is one, else it is as Ctrl-C.
+/// Starts the thread that waits for signals. SIGHUP sets `reload` if there is one, else it is as
+/// Ctrl-C.
 fn watch_signals(reload: Option<Arc<AtomicBool>>) -> Result<Arc<AtomicBool>, String> {
     let stop = Arc::new(AtomicBool::new(false));
     end_on_panic(stop.clone());

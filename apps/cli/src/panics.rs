@@ -1,9 +1,9 @@
 //! A panic of any thread ends the program.
 //!
-//! Rust ends the thread that panics and no other. A service whose core, client or log thread has ended so would go on
-//! without it, and its service manager would see a healthy process. [`end_on_panic`] sets the flag with which the program
-//! ends in order, so that peers get resets, and aborts a program that has not ended soon after. [`exit_code`] makes the exit
-//! code a failure.
+//! Rust ends the thread that panics and no other. A service whose core, client or log thread has
+//! ended so would go on without it, and its service manager would see a healthy process.
+//! [`end_on_panic`] sets the flag with which the program ends in order, so that peers get resets,
+//! and aborts a program that has not ended soon after. [`exit_code`] makes the exit code a failure.
 
 use std::panic;
 use std::process::ExitCode;
@@ -38,7 +38,8 @@ pub fn end_on_panic(stop: Arc<AtomicBool>) {
     }));
 }
 
-/// Returns the exit code of a program that would end with `code`: a failure if one of its threads has panicked.
+/// Returns the exit code of a program that would end with `code`: a failure if one of its threads
+/// has panicked.
 pub fn exit_code(code: ExitCode) -> ExitCode {
     if PANICKED.load(Ordering::Acquire) { ExitCode::FAILURE } else { code }
 }

@@ -1,5 +1,5 @@
-//! A panic of a thread sets the flag that ends the program, and makes its exit code a failure. One test: the hook is the
-//! process's.
+//! A panic of a thread sets the flag that ends the program, and makes its exit code a failure. One
+//! test: the hook is the process's.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

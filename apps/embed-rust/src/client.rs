@@ -1,4 +1,5 @@
-//! A client that keeps its window full of requests of all kinds and knows what every block must hold.
+//! A client that keeps its window full of requests of all kinds and knows what every block must
+//! hold.
 
 use core::net::SocketAddr;
 
@@ -50,8 +51,8 @@ struct PendingRequest {
 }
 
 impl Client {
-    /// A client that connects to a server, with `blocks` blocks from `first` on for itself. `seed` determines its
-    /// requests.
+    /// A client that connects to a server, with `blocks` blocks from `first` on for itself. `seed`
+    /// determines its requests.
     pub fn open(
         stack: &Stack,
         server: SocketAddr,
@@ -91,7 +92,8 @@ impl Client {
         })
     }
 
-    /// Handles events and completions and, unless it is stopping, sends the next request. Never waits.
+    /// Handles events and completions and, unless it is stopping, sends the next request. Never
+    /// waits.
     pub fn poll(&mut self, more: bool) -> Result<(), EmbedError> {
         while let Some(event) = self.ctx.poll_event() {
             self.on_event(event)?;
@@ -168,7 +170,8 @@ impl Client {
         Ok(())
     }
 
-    /// Returns whether an outstanding request concerns the same blocks: two such requests would have no order.
+    /// Returns whether an outstanding request concerns the same blocks: two such requests would
+    /// have no order.
     fn overlaps(&self, request: &Request) -> bool {
         let end = |request: &Request| request.first + u64::from(request.blocks);
         let in_flight = self.window.iter().flatten().filter(|pending| pending.expected == Outcome::Done);

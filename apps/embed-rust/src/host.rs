@@ -1,5 +1,5 @@
-//! The modes of the program: `both` sides in one process over rings, or one side over the device that a
-//! configuration names.
+//! The modes of the program: `both` sides in one process over rings, or one side over the device
+//! that a configuration names.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,8 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Subcommand)]
 enum Command {
-    /// A server and clients in this process, joined by DPDK's rings; needs no device and no huge pages
+    /// A server and clients in this process, joined by DPDK's rings; needs no device and no huge
+    /// pages
     Both {
         /// Clients, each with a part of the disk.
         #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]

@@ -1,9 +1,10 @@
-//! A small block server, as a storage appliance would embed the stack. The application owns `main`, DPDK and the
-//! loop. It polls the stack's workers from that loop, and no call waits.
+//! A small block server, as a storage appliance would embed the stack. The application owns `main`,
+//! DPDK and the loop. It polls the stack's workers from that loop, and no call waits.
 //!
-//! A client requests by a Send of 32 bytes ([`protocol`]): read or write a number of blocks, with memory of its own
-//! that it names. The server moves the blocks by RDMA Write for a read and by RDMA Read for a write. It responds by
-//! a Send of 16 bytes. A client needs no memory of the server, and the server's disk has no remote access.
+//! A client requests by a Send of 32 bytes ([`protocol`]): read or write a number of blocks, with
+//! memory of its own that it names. The server moves the blocks by RDMA Write for a read and by
+//! RDMA Read for a write. It responds by a Send of 16 bytes. A client needs no memory of the
+//! server, and the server's disk has no remote access.
 //!
 //! | what may go wrong | what then happens |
 //! | --- | --- |

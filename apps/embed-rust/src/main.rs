@@ -1,7 +1,8 @@
-//! The host program: it starts DPDK, uses one thread and one worker for each side, and lets many clients write, read
-//! and compare.
+//! The host program: it starts DPDK, uses one thread and one worker for each side, and lets many
+//! clients write, read and compare.
 //!
-//! Exit status: 0 if every block was as written, 1 if not, 2 for arguments or a configuration that cannot be used.
+//! Exit status: 0 if every block was as written, 1 if not, 2 for arguments or a configuration that
+//! cannot be used.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "dpdk")]

@@ -1,4 +1,5 @@
-//! The protocol of server and client: requests of 32 bytes and responses of 16, all numbers big-endian.
+//! The protocol of server and client: requests of 32 bytes and responses of 16, all numbers
+//! big-endian.
 //!
 //! ```text
 //! request  operation u8 | 3 bytes 0 | blocks u32 | first u64 | offset u64 | stag u32 | tag u32

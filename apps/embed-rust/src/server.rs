@@ -1,7 +1,8 @@
 //! The server: one step handles events and completions, starts the requested work, and returns.
 //!
-//! The disk is a region without remote rights. A read is one RDMA Write from disk to client followed by its
-//! response, in order. A write is one RDMA Read from client to disk; the response follows when the Read is complete.
+//! The disk is a region without remote rights. A read is one RDMA Write from disk to client
+//! followed by its response, in order. A write is one RDMA Read from client to disk; the response
+//! follows when the Read is complete.
 
 use core::net::SocketAddr;
 
@@ -101,8 +102,8 @@ impl Server {
         self.sessions.iter().flatten().count()
     }
 
-    /// Refuses new clients and closes the connections of the others. Call [`Server::poll`] until [`Server::clients`]
-    /// is 0.
+    /// Refuses new clients and closes the connections of the others. Call [`Server::poll`] until
+    /// [`Server::clients`] is 0.
     pub fn close(&mut self, deadline: std::time::Instant) -> Result<usize, EmbedError> {
         let _ = self.ctx.unlisten(self.config.at);
         Ok(self.ctx.drain(deadline)?.open)

@@ -1,5 +1,5 @@
-//! The block server and its clients over memory ports, on one thread: correct requests, faulty requests, and many
-//! clients.
+//! The block server and its clients over memory ports, on one thread: correct requests, faulty
+//! requests, and many clients.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -68,7 +68,8 @@ impl TestBed {
         .expect("a client")
     }
 
-    /// Polls the clients until each has moved this many blocks each way and every request has its response.
+    /// Polls the clients until each has moved this many blocks each way and every request has its
+    /// response.
     fn work(&mut self, clients: &mut [Client], blocks: u64) {
         let is_done = |client: &Client| client.counts().written.min(client.counts().read) >= blocks;
         while !clients.iter().all(|client| is_done(client) && client.is_idle()) {
@@ -130,7 +131,8 @@ fn a_client_beyond_the_limit_is_rejected_and_may_retry() {
     }
 }
 
-/// A client that speaks another protocol, names memory that it does not have, or exceeds its window.
+/// A client that speaks another protocol, names memory that it does not have, or exceeds its
+/// window.
 struct RawClient {
     ctx: Context,
     qp: QueuePair,

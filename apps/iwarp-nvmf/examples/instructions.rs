@@ -1,8 +1,10 @@
-//! The instructions of an I/O command between a host and a target of one thread over memory ports, for callgrind.
+//! The instructions of an I/O command between a host and a target of one thread over memory ports,
+//! for callgrind.
 //!
-//! Arguments: `read` or `write`, the commands outstanding, the MTU, and whether the target invalidates the tag of each
-//! command (`invalidate`). After as many commands to warm up, [`measured`] is what both sides do, and [`target_turn`] is the
-//! target's part of it. Prints the number of measured commands, and what the target sent and received for each.
+//! Arguments: `read` or `write`, the commands outstanding, the MTU, and whether the target
+//! invalidates the tag of each command (`invalidate`). After as many commands to warm up,
+//! [`measured`] is what both sides do, and [`target_turn`] is the target's part of it. Prints the
+//! number of measured commands, and what the target sent and received for each.
 //! `scripts/storage-cost.sh` runs it and divides the target's instructions by stage.
 //!
 //! ```text

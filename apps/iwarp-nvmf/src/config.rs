@@ -1,7 +1,8 @@
 //! The configuration of a target: TOML, as under `configs/`.
 //!
-//! Takes TOML text and gives a [`TargetConfig`] whose values are all in range. Errors name the key, the value and what is
-//! allowed, on one line. Unknown keys are errors. The table `stack` is the configuration of the RDMA stack.
+//! Takes TOML text and gives a [`TargetConfig`] whose values are all in range. Errors name the key,
+//! the value and what is allowed, on one line. Unknown keys are errors. The table `stack` is the
+//! configuration of the RDMA stack.
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +24,8 @@ pub struct TargetConfig {
     pub stack: ironwarp::Config,
     /// Addresses to listen on. Each serves all subsystems and the discovery subsystem.
     pub listeners: Vec<SocketAddr>,
-    /// A folder for what must stay the same: random serial numbers and UUIDs. The program has a default.
+    /// A folder for what must stay the same: random serial numbers and UUIDs. The program has a
+    /// default.
     pub state_dir: Option<PathBuf>,
     /// Sizes.
     #[serde(default)]

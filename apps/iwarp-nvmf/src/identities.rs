@@ -1,12 +1,14 @@
 //! Who a subsystem and its namespaces are: serial numbers, UUIDs and NGUIDs.
 //!
-//! Linux joins namespaces with the same identity to one multipath disk, so two targets must never have the same by
-//! accident, and one target must keep its own. What the configuration does not name is random and kept in a file of
-//! `state_dir`, by the NQN of the subsystem and the NSID. Without that folder only namespaces of `memory` and `null` can
-//! do without explicit keys: their contents end with the process, and so do their identities.
+//! Linux joins namespaces with the same identity to one multipath disk, so two targets must never
+//! have the same by accident, and one target must keep its own. What the configuration does not
+//! name is random and kept in a file of `state_dir`, by the NQN of the subsystem and the NSID.
+//! Without that folder only namespaces of `memory` and `null` can do without explicit keys: their
+//! contents end with the process, and so do their identities.
 //!
-//! The file is JSON. It is replaced as a whole and is durable before a host sees a new identity. Entries are never removed: a
-//! namespace that comes back is the same. A target that runs has the folder locked.
+//! The file is JSON. It is replaced as a whole and is durable before a host sees a new identity.
+//! Entries are never removed: a namespace that comes back is the same. A target that runs has the
+//! folder locked.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -80,7 +82,8 @@ pub struct Identities {
 }
 
 impl Identities {
-    /// Opens those of a target that will serve: locks the folder, which it makes if it does not exist.
+    /// Opens those of a target that will serve: locks the folder, which it makes if it does not
+    /// exist.
     ///
     /// # Errors
     ///

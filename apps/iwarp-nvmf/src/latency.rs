@@ -1,7 +1,7 @@
 //! A histogram of latencies that several cores fill and another thread reads.
 //!
-//! Four buckets for each power of two of nanoseconds, so a percentile is at most a quarter too high. Recording costs one
-//! atomic addition.
+//! Four buckets for each power of two of nanoseconds, so a percentile is at most a quarter too
+//! high. Recording costs one atomic addition.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -58,13 +58,15 @@ impl LatencySnapshot {
         LatencySnapshot { counts: pairs.map(|(one, other)| one.wrapping_add(*other)).collect() }
     }
 
-    /// Returns the largest latency in nanoseconds and the count of each bucket that is not empty, in ascending order.
+    /// Returns the largest latency in nanoseconds and the count of each bucket that is not empty,
+    /// in ascending order.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         counts.map(|(bucket, &count)| (upper_ns(bucket), count))
     }
 
-    /// Returns the latency in nanoseconds that `percent` of the counted ones do not exceed; 0 without any.
+    /// Returns the latency in nanoseconds that `percent` of the counted ones do not exceed; 0
+    /// without any.
     pub fn percentile_ns(&self, percent: f64) -> u64 {
         let total: u64 = self.counts.iter().sum();
         let wanted = (total as f64 * percent / 100.0).ceil().max(1.0) as u64;

@@ -12,8 +12,8 @@
 //! | [`replace`] | files that readers see as a whole |
 //! | [`host`] | an initiator for tests and measurements |
 //!
-//! The data of a Write is pulled by RDMA Read into the memory that is written to disk, the data of a Read is pushed by RDMA
-//! Write from the memory that was read into. [`backend`] lists the copies.
+//! The data of a Write is pulled by RDMA Read into the memory that is written to disk, the data of
+//! a Read is pushed by RDMA Write from the memory that was read into. [`backend`] lists the copies.
 //!
 //! Sources: NVM Express Base 1.4, NVM Express over Fabrics 1.1, NVMe RDMA transport.
 #![deny(unsafe_code)]

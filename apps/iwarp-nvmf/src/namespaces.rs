@@ -1,9 +1,10 @@
 //! The namespaces of a target that serves, and their change by a new configuration.
 //!
-//! Takes a [`TargetConfig`] and adds, replaces and removes namespaces until the target has those of the configuration. A new
-//! device is opened on every core before a host can see it, and an old one is closed after its last command. What else
-//! has changed is reported and needs a restart. A namespace that cannot be opened leaves the others, and its
-//! predecessor, as they were. Hosts get the event Namespace Attribute Changed (Base 1.4, 5.2).
+//! Takes a [`TargetConfig`] and adds, replaces and removes namespaces until the target has those of
+//! the configuration. A new device is opened on every core before a host can see it, and an old one
+//! is closed after its last command. What else has changed is reported and needs a restart. A
+//! namespace that cannot be opened leaves the others, and its predecessor, as they were. Hosts get
+//! the event Namespace Attribute Changed (Base 1.4, 5.2).
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -184,8 +185,8 @@ impl Namespaces {
         Some(subsystem.namespaces().get(&nsid)?.info)
     }
 
-    /// Returns whether the file of a namespace, if it is one, is the same as before, has as many blocks and no failed
-    /// fdatasync. One that is not there any more stays as it is.
+    /// Returns whether the file of a namespace, if it is one, is the same as before, has as many
+    /// blocks and no failed fdatasync. One that is not there any more stays as it is.
     fn is_as_it_was(&self, nqn: &str, namespace: &NamespaceConfig, blocks: u64) -> bool {
         let BackendConfig::File { path, .. } = &namespace.backend else { return true };
         let Some(file) = self.opened.files.get(&name(nqn, namespace.nsid)) else { return true };

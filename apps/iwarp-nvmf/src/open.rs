@@ -1,8 +1,9 @@
 //! Opens what the blocks of namespaces are in, when a target starts and when it is reconfigured.
 //!
-//! Takes a [`NamespaceConfig`] and gives a `Medium`, which all cores share, and the [`NamespaceInfo`] that hosts see.
-//! Each core makes a [`Device`] of the medium. A file is opened for one namespace alone ([`crate::backend::Media`]).
-//! [`check`] does the same without a target: it reports what could not be served.
+//! Takes a [`NamespaceConfig`] and gives a `Medium`, which all cores share, and the
+//! [`NamespaceInfo`] that hosts see. Each core makes a [`Device`] of the medium. A file is opened
+//! for one namespace alone ([`crate::backend::Media`]). [`check`] does the same without a target:
+//! it reports what could not be served.
 
 use std::io;
 use std::path::Path;
@@ -189,8 +190,9 @@ pub enum Finding {
     Bad(String),
 }
 
-/// Opens what a target with this configuration would open, and closes it again: one finding for each namespace, with its
-/// subsystem. A target that runs with the same `state_dir` is not disturbed: what it has open is looked at without its lock.
+/// Opens what a target with this configuration would open, and closes it again: one finding for
+/// each namespace, with its subsystem. A target that runs with the same `state_dir` is not
+/// disturbed: what it has open is looked at without its lock.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
 //! Replaces a file as a whole: readers see the old contents or the new ones, never a part.
 //!
-//! The new file has the name of the old one with `.new` behind it, and is always created: a link that someone else has put
-//! there is removed and not followed. The owner may write, everyone may read.
+//! The new file has the name of the old one with `.new` behind it, and is always created: a link
+//! that someone else has put there is removed and not followed. The owner may write, everyone may
+//! read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};

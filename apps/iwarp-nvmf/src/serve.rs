@@ -88,7 +88,8 @@ impl Appliance {
     ///
     /// # Errors
     ///
-    /// A file cannot be opened or is in use, an identity cannot be kept, memory is short, or the stack does not start.
+    /// A file cannot be opened or is in use, an identity cannot be kept, memory is short, or the
+    /// stack does not start.
     pub fn open_in(config: &TargetConfig, surroundings: Surroundings) -> Result<Self, NvmfError> {
         let Surroundings { ports, stack, inherited, faults } = surroundings;
         let mut opener = Opener::new(config, inherited, faults)?;
@@ -148,14 +149,16 @@ impl Appliance {
         Ok(Appliance { namespaces, cores })
     }
 
-    /// Returns the namespaces, which can change while the cores serve, and the cores, each for its thread.
+    /// Returns the namespaces, which can change while the cores serve, and the cores, each for its
+    /// thread.
     pub fn into_cores(self) -> (Namespaces, Vec<Core>) {
         (self.namespaces, self.cores)
     }
 
-    /// Serves until `stop` is set, with a thread for each core; then closes the connections. `ready` is called when the
-    /// target listens, and `control` some twenty times a second. A core that ends or panics ends all: `stop` is set, the
-    /// other cores close their connections, and the hosts of a core that has panicked get resets.
+    /// Serves until `stop` is set, with a thread for each core; then closes the connections.
+    /// `ready` is called when the target listens, and `control` some twenty times a second. A core
+    /// that ends or panics ends all: `stop` is set, the other cores close their connections, and
+    /// the hosts of a core that has panicked get resets.
     ///
     /// # Errors
     ///
@@ -260,8 +263,9 @@ impl Core {
         self.start_with(|_, devices| devices)
     }
 
-    /// As [`Core::start`], with other devices in place of some: `change` gets those of the configuration, and the memory
-    /// that they use. For simulators, whose disks are slow or fail when they say so.
+    /// As [`Core::start`], with other devices in place of some: `change` gets those of the
+    /// configuration, and the memory that they use. For simulators, whose disks are slow or fail
+    /// when they say so.
     ///
     /// # Errors
     ///
@@ -308,7 +312,8 @@ impl Core {
     }
 }
 
-/// Stops listening and closes the connections of a reactor. Those that are open after two seconds are reset.
+/// Stops listening and closes the connections of a reactor. Those that are open after two seconds
+/// are reset.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! Any 64 bytes as a submission queue entry, and any bytes as the data of a command: no panic, and every step stays within
-//! what the host described and the namespace has.
+//! Any 64 bytes as a submission queue entry, and any bytes as the data of a command: no panic, and
+//! every step stays within what the host described and the namespace has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -131,8 +131,9 @@ proptest! {
         }
     }
 
-    /// The order of steps of three queues is any: capsules start while the data of others is on its way, the data arrives in
-    /// any order, and queues end. Every controller has its admin queue, and nothing is left.
+    /// The order of steps of three queues is any: capsules start while the data of others is on its
+    /// way, the data arrives in any order, and queues end. Every controller has its admin queue,
+    /// and nothing is left.
     #[test]
     fn any_order_of_steps_leaves_every_controller_with_its_queue(
         steps in prop::collection::vec((0usize..3, 0u8..8, any::<prop::sample::Index>()), 1..120)

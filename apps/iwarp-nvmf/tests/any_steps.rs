@@ -1,5 +1,6 @@
-//! Two hosts in virtual time, one of which sends anything in any order, and disks that hang, fail and answer in any order:
-//! the steps of the fuzz target `nvmf`, from its seeds and from random inputs.
+//! Two hosts in virtual time, one of which sends anything in any order, and disks that hang, fail
+//! and answer in any order: the steps of the fuzz target `nvmf`, from its seeds and from random
+//! inputs.
 
 // The target's modules name the crate of the fuzzers.
 extern crate self as ironwarp_fuzz;

@@ -1,5 +1,5 @@
-//! Hosts that do what they must not, or go away: named statuses and rejects, an end only of their own connection, and
-//! nothing left behind.
+//! Hosts that do what they must not, or go away: named statuses and rejects, an end only of their
+//! own connection, and nothing left behind.
 
 use crate::common::{AT, HOST_NQN, NQN, Pair, memory_subsystem, target_config};
 use iwarp_nvmf::NvmfError;
@@ -126,7 +126,8 @@ fn a_short_capsule_ends_its_connection_alone() {
     still_serves(&mut pair, 1);
 }
 
-/// A key that the host does not have, in a Read and in a Write: the host's stack ends that connection.
+/// A key that the host does not have, in a Read and in a Write: the host's stack ends that
+/// connection.
 #[test]
 fn a_key_that_does_not_exist_ends_its_connection_alone() {
     for opcode in [io::READ, io::WRITE] {

@@ -1,4 +1,5 @@
-//! A block device that is opened exclusively, with a loop device: root can make one on most machines.
+//! A block device that is opened exclusively, with a loop device: root can make one on most
+//! machines.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};

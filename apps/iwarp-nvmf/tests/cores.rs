@@ -35,7 +35,8 @@ fn a_panic_of_the_control_thread_ends_the_cores() {
     assert!(stop.load(Ordering::Relaxed));
 }
 
-/// The first core is stuck until the other has run a hundred times more. Only then does the target live.
+/// The first core is stuck until the other has run a hundred times more. Only then does the target
+/// live.
 #[test]
 fn a_core_that_is_stuck_is_no_life() {
     let stop = AtomicBool::new(false);

@@ -99,7 +99,8 @@ impl Bench {
 /// FUA, bit 30 of dword 12.
 const FORCE_UNIT_ACCESS: u32 = 1 << 30;
 
-/// Linux reports a write-back error to one fdatasync. No other Flush, of any core and host, may hide it.
+/// Linux reports a write-back error to one fdatasync. No other Flush, of any core and host, may
+/// hide it.
 #[test]
 fn a_failed_sync_fails_all_that_follows_on_every_core() {
     let mut bench = Bench::new();

@@ -209,8 +209,8 @@ fn a_queue_identifier_is_used_once_and_is_free_again_after_the_end() {
     io_queue(&target, cntlid, 1);
 }
 
-/// Fabrics 1.1, 3.3: Connect is the first command of a queue. Others that arrive while its data is on its way are refused,
-/// and no step but the one that is due changes anything.
+/// Fabrics 1.1, 3.3: Connect is the first command of a queue. Others that arrive while its data is
+/// on its way are refused, and no step but the one that is due changes anything.
 #[test]
 fn a_second_connect_in_flight_is_refused_and_leaves_nothing() {
     let target = target();
@@ -371,7 +371,8 @@ fn a_host_has_at_most_its_number_of_controllers_by_name_and_by_address() {
     assert_eq!(target.counters.read(TargetCounter::ControllersPerHostFull), 2);
 }
 
-/// As in the stack's limit of half-open connections: when all are in use, the host with the most loses its oldest.
+/// As in the stack's limit of half-open connections: when all are in use, the host with the most
+/// loses its oldest.
 #[test]
 fn the_most_greedy_host_loses_a_controller_first() {
     let target = target_of(TargetLimits { controllers: 5, ..TargetLimits::default() });

@@ -1,8 +1,8 @@
 //! What a hostile host costs an honest one, in virtual time.
 //!
-//! The core has a capacity (`common::world`): each turn takes as long as the work that it did. An honest host reads at half
-//! of it, in bursts. Beside every pattern of a hostile host it keeps 95 % of its rate, and its 99th percentile at most
-//! doubles.
+//! The core has a capacity (`common::world`): each turn takes as long as the work that it did. An
+//! honest host reads at half of it, in bursts. Beside every pattern of a hostile host it keeps 95 %
+//! of its rate, and its 99th percentile at most doubles.
 
 use std::collections::VecDeque;
 
@@ -139,7 +139,8 @@ fn assert_unharmed(
     world
 }
 
-/// A row of the table in `docs/storage.md`: the pattern, Reads a millisecond and the 99th percentile, alone and beside.
+/// A row of the table in `docs/storage.md`: the pattern, Reads a millisecond and the 99th
+/// percentile, alone and beside.
 fn print_row(alone: Outcome, beside: Outcome) {
     let thread = std::thread::current();
     let pattern = thread.name().unwrap_or_default().replace('_', " ");
@@ -234,7 +235,8 @@ fn a_host_with_a_tiny_window() {
     );
 }
 
-/// Dataset Management and Write Zeroes of as much as they may name, on the namespace that the honest host reads.
+/// Dataset Management and Write Zeroes of as much as they may name, on the namespace that the
+/// honest host reads.
 #[test]
 fn a_flood_of_deallocations_and_zeros() {
     let world = assert_unharmed(
@@ -255,7 +257,8 @@ fn a_flood_of_deallocations_and_zeros() {
             });
         },
     );
-    // What the honest host leaves of the core goes to the flood, piece by piece of its 254 commands in turn.
+    // What the honest host leaves of the core goes to the flood, piece by piece of its 254 commands
+    // in turn.
     let honest = (BURST * BURSTS) as u64 * (COMMAND_COST + 4096);
     let filled = world.core.reactor.spent().1 - honest;
     assert!(filled > honest / 4, "{filled} bytes of the flood beside {honest} of the honest host");
@@ -271,7 +274,8 @@ enum Until {
     Connected,
 }
 
-/// Connections of the hostile host that are being made: for each its queue and the number of turns since its request.
+/// Connections of the hostile host that are being made: for each its queue and the number of turns
+/// since its request.
 struct Connections {
     until: Until,
     private_data: CmRequest,
@@ -374,7 +378,8 @@ fn a_flood_of_discovery() {
     assert!(done > 100, "{done} log pages");
 }
 
-/// Valid reads as many as two queues hold, from two connections against one: each host gets its share, which is half.
+/// Valid reads as many as two queues hold, from two connections against one: each host gets its
+/// share, which is half.
 #[test]
 fn a_flood_of_valid_commands() {
     let mut world = world();

@@ -1,5 +1,5 @@
-//! A real disk without room: Writes fail with Capacity Exceeded (Base 1.4, 4.6.1.2.1), everything else goes on, and a
-//! Write succeeds again when there is room.
+//! A real disk without room: Writes fail with Capacity Exceeded (Base 1.4, 4.6.1.2.1), everything
+//! else goes on, and a Write succeeds again when there is room.
 
 use std::io::Write;
 use std::path::Path;
@@ -60,8 +60,8 @@ fn fill(folder: &Path) {
     assert!(found == pattern(full));
 }
 
-/// Runs a test again in a child process with a small disk in a mount namespace of its own. Its folder is in the
-/// environment.
+/// Runs a test again in a child process with a small disk in a mount namespace of its own. Its
+/// folder is in the environment.
 fn on_a_small_disk(variable: &str, test: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let output = Command::new("unshare")

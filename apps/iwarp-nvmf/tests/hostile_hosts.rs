@@ -1,5 +1,5 @@
-//! Hosts that hold what others need, ask for more than their share, or are slow: bounds, deadlines and who loses, in virtual
-//! time.
+//! Hosts that hold what others need, ask for more than their share, or are slow: bounds, deadlines
+//! and who loses, in virtual time.
 
 use crate::common::{NQN, target_config};
 use crate::world::{Fault, World};
@@ -59,7 +59,8 @@ fn count(world: &World, counter: TargetCounter) -> u64 {
     world.core.target.counters.read(counter)
 }
 
-/// With the default limits, a host that stopped in the middle of 254 Writes does not delay another host's Read.
+/// With the default limits, a host that stopped in the middle of 254 Writes does not delay another
+/// host's Read.
 #[test]
 fn a_stopped_host_delays_nobody() {
     let mut world = world("", &[1, 3]);
@@ -81,7 +82,8 @@ fn a_stopped_host_delays_nobody() {
     }
 }
 
-/// Few buffers: a host that never answers holds its share, others still get theirs, and it ends when they have waited.
+/// Few buffers: a host that never answers holds its share, others still get theirs, and it ends
+/// when they have waited.
 #[test]
 fn a_host_that_holds_what_others_wait_for_ends() {
     let mut world = world("buffers = 4\ncontended_timeout_ms = 100", &[1, 3]);
@@ -106,8 +108,8 @@ fn a_host_that_holds_what_others_wait_for_ends() {
     assert!(world.hosts[1].host.is_up(1));
 }
 
-/// It opens its window a byte at a time. Without anybody waiting it has longer, but not for ever. (The stack ends a host
-/// that does not answer RDMA Reads.)
+/// It opens its window a byte at a time. Without anybody waiting it has longer, but not for ever.
+/// (The stack ends a host that does not answer RDMA Reads.)
 #[test]
 fn a_host_that_takes_no_data_ends_at_its_deadline() {
     let mut world = world("peer_timeout_ms = 1000", &[1]);
@@ -132,8 +134,8 @@ fn a_host_that_takes_no_data_ends_at_its_deadline() {
     assert_eq!(world.core.reactor.usage().free_buffers, before.free_buffers);
 }
 
-/// NVM Command Set 1.0, 3.2.3: one command of 256 ranges over the whole namespace, which is 64 MiB. No turn of the core does
-/// more than its budget, and the blocks are zeros in the end.
+/// NVM Command Set 1.0, 3.2.3: one command of 256 ranges over the whole namespace, which is 64 MiB.
+/// No turn of the core does more than its budget, and the blocks are zeros in the end.
 #[test]
 fn a_large_deallocation_goes_on_from_turn_to_turn() {
     let mut world = world("", &[1]);
@@ -224,7 +226,8 @@ fn a_long_log_page_goes_piece_by_piece_without_a_data_buffer() {
     });
 }
 
-/// Base 1.4, 7.12: after a pause that is longer than the timeout, the frames that waited are read first.
+/// Base 1.4, 7.12: after a pause that is longer than the timeout, the frames that waited are read
+/// first.
 #[test]
 fn a_pause_of_the_core_ends_no_live_host() {
     let mut world = world("", &[1, 3]);
@@ -255,7 +258,8 @@ fn a_pause_of_the_core_ends_no_live_host() {
     assert!(world.core.target.controllers().is_empty());
 }
 
-/// Fabrics 1.1, 3.3: Connects whose data is fetched at the same time. One is in flight; no controller is left behind.
+/// Fabrics 1.1, 3.3: Connects whose data is fetched at the same time. One is in flight; no
+/// controller is left behind.
 #[test]
 fn many_connects_of_one_queue_make_one_controller() {
     let mut world = world("", &[1]);

@@ -1,5 +1,5 @@
-//! A disk that does not answer: its commands end at their deadline, nothing is lost or overwritten later, and other
-//! namespaces and hosts do not notice. In virtual time.
+//! A disk that does not answer: its commands end at their deadline, nothing is lost or overwritten
+//! later, and other namespaces and hosts do not notice. In virtual time.
 
 use std::sync::atomic::Ordering;
 
@@ -110,7 +110,8 @@ fn assert_as_before(world: &mut World, before: CoreUsage) {
     world.core.reactor.check().expect("the state of the core");
 }
 
-/// Each kind of data: none, in a buffer, in the capsule. The memory stays with the disk; the slot is free at once.
+/// Each kind of data: none, in a buffer, in the capsule. The memory stays with the disk; the slot
+/// is free at once.
 #[test]
 fn commands_end_at_the_deadline_and_their_memory_when_the_disk_answers() {
     for (entry, fill, buffers, capsules) in [
@@ -160,7 +161,8 @@ fn nothing_changes_the_bytes_of_a_late_write_until_it_is_over() {
             assert_eq!(status, Status::NAMESPACE_NOT_READY, "block {slba}");
         }
         assert_eq!(counts(&world)[2], 3);
-        // Its neighbours are free, also while the disk has the late one: it comes back, but not for that.
+        // Its neighbours are free, also while the disk has the late one: it comes back, but not for
+        // that.
         let cid = send(&mut world, 1, range(DISK, 16).entry(io::WRITE), 11);
         hang(&world, false);
         assert_eq!(status_of(&mut world, 1, cid, Nanos::from_millis(5)), Status::SUCCESS);
@@ -171,7 +173,8 @@ fn nothing_changes_the_bytes_of_a_late_write_until_it_is_over() {
     }
 }
 
-/// A host sends all it can to the hung disk, again and again. Another host's memory namespace answers as before.
+/// A host sends all it can to the hung disk, again and again. Another host's memory namespace
+/// answers as before.
 #[test]
 fn a_namespace_that_hangs_takes_no_more_commands_than_its_share() {
     let mut world = world(64);

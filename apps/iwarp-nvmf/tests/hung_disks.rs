@@ -1,4 +1,5 @@
-//! Several disks that hang: what all of them may hold together, and what is left for the others. In virtual time.
+//! Several disks that hang: what all of them may hold together, and what is left for the others. In
+//! virtual time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -83,8 +84,8 @@ fn pass(world: &mut World, span: Nanos) {
     }
 }
 
-/// Floods the disks that hang for some seconds. `hangs` says whether a disk hangs in a round. The other disk keeps its part:
-/// half of the buffers are divided among the disks.
+/// Floods the disks that hang for some seconds. `hangs` says whether a disk hangs in a round. The
+/// other disk keeps its part: half of the buffers are divided among the disks.
 fn run(hangs: impl Fn(usize, usize) -> bool) {
     let plans: Vec<Arc<DiskPlan>> = (0..DISKS.len()).map(|_| Arc::default()).collect();
     let mut world = world(&plans);

@@ -35,7 +35,8 @@ fn a_host_connects_identifies_reads_and_writes() {
     host.flush(1, &mut || side.turn()).expect("flushed");
 }
 
-/// Every byte, through RDMA Read and in the capsule, on several queues, with one tag and with a tag for each command.
+/// Every byte, through RDMA Read and in the capsule, on several queues, with one tag and with a tag
+/// for each command.
 #[test]
 fn what_is_written_at_depth_is_read_back() {
     for (bytes, queues, invalidate) in [(4096, 1, false), (8192, 3, false), (512, 2, true), (8192, 2, true)] {
@@ -159,7 +160,8 @@ fn commands_besides_read_and_write(host: &mut Host, turn: &mut dyn FnMut()) {
     host.flush(1, turn).expect("flushed");
 }
 
-/// Fewer data buffers than commands: they wait for each other and all complete. In a file by io_uring.
+/// Fewer data buffers than commands: they wait for each other and all complete. In a file by
+/// io_uring.
 #[test]
 fn a_file_keeps_what_is_written() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -281,7 +283,8 @@ fn queues_spread_over_cores() {
     pair.until("the target has freed everything", |pair| pair.usage() == before);
 }
 
-/// The target ends while its responses are on their way: they and the end of the connection arrive together.
+/// The target ends while its responses are on their way: they and the end of the connection arrive
+/// together.
 #[test]
 fn responses_beside_the_end_of_a_connection_are_no_error_of_the_host() {
     let mut pair = Pair::connected(&memory_subsystem(), 1);

@@ -1,4 +1,5 @@
-//! The latency of a command is what its host sees, for every backend: in virtual time, where a turn of the target takes 50 µs.
+//! The latency of a command is what its host sees, for every backend: in virtual time, where a turn
+//! of the target takes 50 µs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -32,7 +32,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Also where commands wait for a buffer, and where a backend completes later: NSID 3, with fewer buffers than commands.
+/// Also where commands wait for a buffer, and where a backend completes later: NSID 3, with fewer
+/// buffers than commands.
 #[test]
 fn reads_and_writes_allocate_nothing_in_the_target() {
     let folder = tempfile::tempdir().expect("a folder");

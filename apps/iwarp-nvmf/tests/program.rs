@@ -44,7 +44,8 @@ fn the_sample_configuration_is_valid() {
     assert!(text(&output.stdout).contains("nqn.2014-08.org.example:disk"));
 }
 
-/// Two processes: a target on a file, and hosts that discover, write, read and measure. Then Ctrl-C.
+/// Two processes: a target on a file, and hosts that discover, write, read and measure. Then
+/// Ctrl-C.
 #[test]
 fn a_target_serves_a_file_over_memif() {
     let folder = tempfile::tempdir().expect("a folder");

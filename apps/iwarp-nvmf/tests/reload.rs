@@ -1,4 +1,5 @@
-//! A new configuration while hosts are connected: namespaces are added, changed and removed; the others go on.
+//! A new configuration while hosts are connected: namespaces are added, changed and removed; the
+//! others go on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -83,8 +84,8 @@ fn open_files(path: &std::path::Path) -> usize {
     all.filter_map(|one| std::fs::read_link(one.ok()?.path()).ok()).filter(|at| at == path).count()
 }
 
-/// A file is closed when its namespace is removed, so that its file system can be unmounted; a file that has grown is a
-/// larger namespace.
+/// A file is closed when its namespace is removed, so that its file system can be unmounted; a file
+/// that has grown is a larger namespace.
 #[test]
 fn files_grow_and_are_closed() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -141,8 +142,9 @@ fn write(pair: &mut Pair, fill: u8) -> Status {
     done.expect("a response").status()
 }
 
-/// The results of a real file are held back: a Write ends at its deadline and may still change the file. Its namespace is
-/// replaced, taken out, and comes back: nothing writes to those bytes until the late Write is over.
+/// The results of a real file are held back: a Write ends at its deadline and may still change the
+/// file. Its namespace is replaced, taken out, and comes back: nothing writes to those bytes until
+/// the late Write is over.
 #[test]
 fn a_late_write_is_not_forgotten_when_its_namespace_is_replaced() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");

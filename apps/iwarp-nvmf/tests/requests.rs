@@ -1,4 +1,5 @@
-//! Connection requests: of hosts that leave before they are answered, and of many hosts at once. In virtual time.
+//! Connection requests: of hosts that leave before they are answered, and of many hosts at once. In
+//! virtual time.
 
 use std::sync::atomic::Ordering;
 
@@ -22,8 +23,9 @@ fn config(limits: &str) -> TargetConfig {
     ))
 }
 
-/// The core is full, and the connection that ends for the newcomer waits for a disk. The newcomer leaves: its place among
-/// those that wait is free at once, and not when it would have been rejected.
+/// The core is full, and the connection that ends for the newcomer waits for a disk. The newcomer
+/// leaves: its place among those that wait is free at once, and not when it would have been
+/// rejected.
 #[test]
 fn a_request_whose_host_leaves_is_forgotten() {
     let mut world = World::new(&config("connections = 3\nconnections_per_address = 3"), &[1, 3]);
@@ -49,7 +51,8 @@ fn a_request_whose_host_leaves_is_forgotten() {
     assert_eq!(world.core.reactor.counters().rejected, 0, "nobody is there to be rejected");
 }
 
-/// Their switch comes back: 64 hosts connect at once, beside one that opens connections without end and leaves them.
+/// Their switch comes back: 64 hosts connect at once, beside one that opens connections without end
+/// and leaves them.
 #[test]
 fn many_hosts_connect_at_once_beside_a_flood() {
     const HOSTS: usize = 64;

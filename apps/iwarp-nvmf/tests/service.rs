@@ -1,5 +1,5 @@
-//! The program as a service: one target for a disk, readiness and signs of life, reloads that fail visibly, and a
-//! successor that inherits the disk. The test is the service manager.
+//! The program as a service: one target for a disk, readiness and signs of life, reloads that fail
+//! visibly, and a successor that inherits the disk. The test is the service manager.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -133,7 +133,8 @@ fn a_disk_has_one_target_and_its_successor_inherits_it() {
     manager.until("WATCHDOG=1");
     manager.until("WATCHDOG=1");
 
-    // The check of the target that runs does not disturb it, and one of another target says what is wrong.
+    // The check of the target that runs does not disturb it, and one of another target says what is
+    // wrong.
     let (code, text) = run(&["check"], &one);
     assert!(code == Some(0) && text.contains("served by the running target"), "{code:?} {text}");
     for command in ["check", "serve"] {

@@ -24,8 +24,8 @@ pub enum Role {
     Server,
 }
 
-/// The first argument of the two processes; no test has such a name. The process id of the parent and the log level
-/// follow.
+/// The first argument of the two processes; no test has such a name. The process id of the parent
+/// and the log level follow.
 const CLIENT_ROLE: &str = "__client";
 const SERVER_ROLE: &str = "__server";
 /// The log level without `--log`.
@@ -52,8 +52,8 @@ impl Role {
     }
 }
 
-/// Starts the log of a client or server process, makes it end with its parent, and returns its socket. The log is
-/// complete when its guard is dropped.
+/// Starts the log of a client or server process, makes it end with its parent, and returns its
+/// socket. The log is complete when its guard is dropped.
 pub fn init_process() -> Result<(UnixStream, LogGuard)> {
     let log = ironwarp_cli::start_log(&log_level()).map_err(Error::Failed)?;
     set_pdeathsig(Signal::SIGKILL)?;

@@ -24,7 +24,8 @@ without a threshold.
 Exit codes: 0 no regression, 1 a regression, 2 bad arguments, a file that is not a report, or two files without a common
 figure.";
 
-/// Compares two JSON files of iwarp-perf: p50, p99.9, Gbit/s, messages per second, and ratios to baselines
+/// Compares two JSON files of iwarp-perf: p50, p99.9, Gbit/s, messages per second, and ratios to
+/// baselines
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

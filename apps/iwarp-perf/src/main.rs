@@ -1,11 +1,11 @@
 //! `iwarp-perf`: RDMA tests against raw frames and kernel TCP.
 //!
-//! The process that the user starts is the parent. It parses the command line, makes a plan, starts a client process for
-//! each session, shows progress, and prints and writes the results. It never opens a device, so a driver that crashes its
-//! process ends one session and not the report.
+//! The process that the user starts is the parent. It parses the command line, makes a plan, starts
+//! a client process for each session, shows progress, and prints and writes the results. It never
+//! opens a device, so a driver that crashes its process ends one session and not the report.
 //!
-//! Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration, 3 a suite during which raw frames were
-//! never steady.
+//! Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration, 3 a suite during
+//! which raw frames were never steady.
 #![forbid(unsafe_code)]
 
 mod about;

@@ -20,7 +20,8 @@ const TIMEOUT: u64 = 5;
 /// The network of each client; the server is `.1`, the client `.2`.
 const NETWORKS: [&str; 2] = ["10.99.0", "10.98.0"];
 
-/// The folder of one test, with the configurations of a server and of a client on each of its networks.
+/// The folder of one test, with the configurations of a server and of a client on each of its
+/// networks.
 struct Lab(TempDir);
 
 impl Lab {
@@ -132,7 +133,8 @@ impl Running {
         Running(child, log)
     }
 
-    /// Sends a signal to the process that `timeout` runs. Returns the exit code and the rest of the log.
+    /// Sends a signal to the process that `timeout` runs. Returns the exit code and the rest of the
+    /// log.
     fn end(mut self, signal: Signal) -> (Option<i32>, String) {
         let children = format!("/proc/{0}/task/{0}/children", self.0.id());
         let children = std::fs::read_to_string(children).expect("procfs");
@@ -144,7 +146,8 @@ impl Running {
     }
 }
 
-/// A client that is made of the library: its control connection is established, and it says what the test says.
+/// A client that is made of the library: its control connection is established, and it says what
+/// the test says.
 struct Hand {
     ctx: Context,
     worker: Worker,

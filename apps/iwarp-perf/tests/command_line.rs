@@ -157,7 +157,8 @@ fn compare_names_the_bad_file_and_key() {
     assert!(error(&format!("compare {good}")).contains("NEW"));
 }
 
-/// Two reports without a common figure: exit code 2, whatever else was asked for, and no file of changes.
+/// Two reports without a common figure: exit code 2, whatever else was asked for, and no file of
+/// changes.
 #[test]
 fn the_exit_code_of_compare_is_2_if_nothing_was_compared() {
     let (some, empty) = (report(1.0), NamedTempFile::new().expect("a writable folder"));

@@ -1,4 +1,5 @@
-//! The doctor reports each fault of a device in one line with the remedy, and `server` prints the same line.
+//! The doctor reports each fault of a device in one line with the remedy, and `server` prints the
+//! same line.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -209,7 +210,8 @@ fn shipped() -> Vec<PathBuf> {
     [files(configs.clone()), files(configs.join("nvmf"))].concat()
 }
 
-/// The doctor reads every configuration that is shipped. Which devices there are is a matter of the machine.
+/// The doctor reads every configuration that is shipped. Which devices there are is a matter of the
+/// machine.
 #[test]
 fn the_doctor_reads_every_shipped_configuration() {
     let files = shipped();

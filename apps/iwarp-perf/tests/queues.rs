@@ -1,4 +1,5 @@
-//! Runs over memory with several queue pairs: shared receive queues, Reads and Writes alternately, windows, the share of each.
+//! Runs over memory with several queue pairs: shared receive queues, Reads and Writes alternately,
+//! windows, the share of each.
 
 use std::process::{Command, Output};
 
@@ -37,7 +38,8 @@ fn messages_keep_their_queue_pair_in_receives_of_a_shared_queue() {
     }
 }
 
-/// RFC 5040 s5.3: each reply invalidates the STag of the window that its request advertised, which the client checks.
+/// RFC 5040 s5.3: each reply invalidates the STag of the window that its request advertised, which
+/// the client checks.
 #[test]
 fn a_reply_invalidates_the_window_of_its_request() {
     for (options, bytes) in [

@@ -154,7 +154,8 @@ fn tests_with_immediate_data_run_without_errors() {
     }
 }
 
-/// The sum of the server's words equals the operations of the client, with any number of queue pairs.
+/// The sum of the server's words equals the operations of the client, with any number of queue
+/// pairs.
 #[test]
 fn the_sum_of_the_words_of_an_atomic_test_is_exact() {
     for (test, options, words) in [
@@ -249,7 +250,8 @@ fn the_owner_of_a_word_is_local_or_remote() {
     }
 }
 
-/// Every connection is established, carries its message if there is one, and is closed in order by both ends.
+/// Every connection is established, carries its message if there is one, and is closed in order by
+/// both ends.
 #[test]
 fn connections_are_set_up_and_closed() {
     for options in [
@@ -396,7 +398,8 @@ fn startup_flags(segments: &[Vec<u8>], key: &[u8; 16]) -> (bool, bool) {
     (frame[16] & 0x80 != 0, frame[16] & 0x40 != 0)
 }
 
-/// Returns whether a marker precedes the first FPDU of a stream, an empty RDMA Write, and whether it has a CRC.
+/// Returns whether a marker precedes the first FPDU of a stream, an empty RDMA Write, and whether
+/// it has a CRC.
 fn framing_of_fpdu(segment: &[u8]) -> (bool, bool) {
     let marker = segment.starts_with(&[0; 4]);
     let fpdu = &segment[if marker { 4 } else { 0 }..];

@@ -1,4 +1,5 @@
-//! A server and its clients as separate processes over memif, as on two machines, and pairs over DPDK devices.
+//! A server and its clients as separate processes over memif, as on two machines, and pairs over
+//! DPDK devices.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -230,7 +231,8 @@ fn pairs_over_veth_check_every_byte() {
     assert_eq!(lab.measured(line, false)["errors"], 0);
 }
 
-/// The stack and Linux sockets in one session: loopback sockets too, although the ends are in different namespaces.
+/// The stack and Linux sockets in one session: loopback sockets too, although the ends are in
+/// different namespaces.
 #[test]
 fn the_suite_runs_over_veth() {
     if !may_create_namespaces() {
@@ -266,7 +268,8 @@ fn the_namespaces_of_a_pair_end_with_the_run() {
         let parent = children(child.id())[0];
         kill(Pid::from_raw(parent as i32), signal).expect("it runs");
         child.wait().expect("it ends");
-        // The client and the server have the other end of this pipe, which closes with the last of them.
+        // The client and the server have the other end of this pipe, which closes with the last of
+        // them.
         log.read_to_string(&mut seen).expect("text");
         let left: Vec<_> = all_namespaces().into_iter().filter(|one| namespaces[1..].contains(one)).collect();
         assert_eq!(left, Vec::<PathBuf>::new(), "{signal}");
@@ -334,7 +337,8 @@ fn children(parent: u32) -> Vec<u32> {
     text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Returns the network namespaces of this process and of all descendants of `root`, this one's first.
+/// Returns the network namespaces of this process and of all descendants of `root`, this one's
+/// first.
 fn namespaces_of_children(root: u32) -> Vec<PathBuf> {
     let mut pids = vec![root];
     let mut next = 0;
@@ -377,8 +381,8 @@ fn ends_that_sleep_until_events_receive_every_byte() {
     }
 }
 
-/// RFC 5044 s7.1.1: a CRC is in use when either end asks, markers are sent to the end that asks. The report states the result of two
-/// configurations that ask for different things.
+/// RFC 5044 s7.1.1: a CRC is in use when either end asks, markers are sent to the end that asks.
+/// The report states the result of two configurations that ask for different things.
 #[test]
 fn the_report_has_the_negotiated_framing() {
     let (_serial, lab) = (serial(), Lab::new());

@@ -23,7 +23,8 @@ Ctrl-C ends a server, and a client without --count, with 0.";
 /// The default length of a text in bytes, as in `rping`.
 const TEXT_BYTES: u32 = 100;
 
-/// Pings over RDMA as librdmacm's rping does, in both roles: a text is read from the client, and written back to it
+/// Pings over RDMA as librdmacm's rping does, in both roles: a text is read from the client, and
+/// written back to it
 #[derive(Parser, Debug)]
 // In `rping` -V is another option.
 #[command(name = "iwarp-ping", version, disable_version_flag = true, after_help = EXAMPLES)]
@@ -38,8 +39,8 @@ pub(crate) struct Args {
     /// The configuration, a TOML file as under configs/
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// The server's address. The server listens on the configuration's address by default; 0.0.0.0 or :: for all of
-    /// a family
+    /// The server's address. The server listens on the configuration's address by default; 0.0.0.0
+    /// or :: for all of a family
     #[arg(long, short = 'a', value_name = "ADDR")]
     address: Option<IpAddr>,
     /// The server's port
@@ -69,8 +70,8 @@ pub(crate) struct Args {
     /// The time after which a silent peer is given up
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     timeout: u32,
-    /// Client: the delay before the first message, which servers over Linux siw need: 5000 is enough [default: the
-    /// configuration's mpa.first_fpdu_holdoff_us]
+    /// Client: the delay before the first message, which servers over Linux siw need: 5000 is
+    /// enough [default: the configuration's mpa.first_fpdu_holdoff_us]
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     hold_off: Option<u32>,
     /// Write every frame of this side to a pcapng file, at most 1 GB
@@ -122,8 +123,8 @@ impl Args {
         })
     }
 
-    /// The parameters of a server, given its own addresses. It refuses any other address, since no frame for it
-    /// would arrive.
+    /// The parameters of a server, given its own addresses. It refuses any other address, since no
+    /// frame for it would arrive.
     pub(crate) fn server_config(&self, ours: &[IpAddr]) -> Result<ServerConfig, String> {
         let first = ours.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let local = self.address.unwrap_or(first);

@@ -1,5 +1,5 @@
-//! The client: advertises a text, the server reads it; advertises a buffer, the server writes it; then compares
-//! both.
+//! The client: advertises a text, the server reads it; advertises a buffer, the server writes it;
+//! then compares both.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -151,7 +151,8 @@ impl Client {
         Ok(())
     }
 
-    /// Ctrl-C is the normal end of unlimited pings, at any point. A limited number of pings fails by it.
+    /// Ctrl-C is the normal end of unlimited pings, at any point. A limited number of pings fails
+    /// by it.
     #[cold]
     fn stopped(&self) -> Option<PingError> {
         Some(PingError::Stopped { came: self.stats.pings(), wanted: self.client_config.count? })
@@ -204,8 +205,8 @@ impl Client {
         Ok(self.endpoint.ctx.post_send(self.qp, &SendWr::send_inline(0, &message))?)
     }
 
-    /// Waits for the server's next message, which has no contents. A reply implies an acknowledgement, so our Send
-    /// is complete by then.
+    /// Waits for the server's next message, which has no contents. A reply implies an
+    /// acknowledgement, so our Send is complete by then.
     fn await_message(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
         let bytes = self.wait(stop, |client| client.received_lens.iter_mut().find_map(Option::take))?;
         match bytes as usize {

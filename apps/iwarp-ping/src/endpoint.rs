@@ -20,8 +20,8 @@ use crate::message::{Fault, RECEIVE_BYTES};
 const POLLS_PER_CHECK: u32 = 1 << 10;
 /// Receives posted: a side has one message outstanding at a time.
 pub(crate) const RECEIVES: usize = 2;
-/// Sends outstanding. A server has a Read, a Write and a Send in sequence; a client has two Sends for this ping and
-/// those of the ping before.
+/// Sends outstanding. A server has a Read, a Write and a Send in sequence; a client has two Sends
+/// for this ping and those of the ping before.
 const SENDS: u32 = 8;
 /// The largest depth of a completion queue.
 const CQ_DEPTH_MAX: u32 = 1 << 18;
@@ -90,7 +90,8 @@ impl PingError {
         matches!(self, PingError::Interrupted)
     }
 
-    /// Returns whether it shows only that the peer, or the path to it, is gone: Ctrl-C often reaches both ends.
+    /// Returns whether it shows only that the peer, or the path to it, is gone: Ctrl-C often
+    /// reaches both ends.
     pub(crate) fn is_disconnect(&self) -> bool {
         use Fault::{ConnectFailed, Disconnected, LinkDown, Timeout};
         matches!(self, PingError::Peer(Disconnected { .. } | LinkDown(_) | Timeout { .. } | ConnectFailed(_)))
@@ -181,7 +182,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Runs one iteration of the polled loop. Returns whether it is time to check what is not urgent.
+    /// Runs one iteration of the polled loop. Returns whether it is time to check what is not
+    /// urgent.
     pub(crate) fn poll(&mut self) -> bool {
         if self.worker.poll(1).work == 0 {
             // A stop request is seen within 250 ms: a worker that sleeps wakes to check the link.
@@ -199,7 +201,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns whether the peer of a memif is connected. The links of other devices may go down and up.
+    /// Returns whether the peer of a memif is connected. The links of other devices may go down and
+    /// up.
     pub(crate) fn is_linked(&mut self) -> bool {
         !self.memif || self.worker.link_up()
     }

@@ -1,6 +1,7 @@
 //! Pings over RDMA, as librdmacm's `rping` does and in either role beside it.
 //!
-//! A ping moves a text from the client's memory to the server and back into another piece of the client's memory:
+//! A ping moves a text from the client's memory to the server and back into another piece of the
+//! client's memory:
 //!
 //! ```text
 //! client                                            server
@@ -12,9 +13,10 @@
 //!    ◂─ Send: it was written ─────────────────────
 //! ```
 //!
-//! Every Send has 16 bytes ([`message`]); those of the server have no contents. There is no private data and no
-//! version: the protocol is what `rping` shows on the wire. A message that does not conform ends its connection with
-//! a [`Fault`] that names the error, and does not affect other connections.
+//! Every Send has 16 bytes ([`message`]); those of the server have no contents. There is no private
+//! data and no version: the protocol is what `rping` shows on the wire. A message that does not
+//! conform ends its connection with a [`Fault`] that names the error, and does not affect other
+//! connections.
 #![forbid(unsafe_code)]
 
 mod client;

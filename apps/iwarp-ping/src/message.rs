@@ -1,8 +1,8 @@
 //! The messages of both sides: advertisements of memory, and the text that is moved.
 //!
-//! An advertisement is 16 bytes, big-endian: address (8), steering tag (4), length in bytes (4). A text begins with
-//! its ping's number, continues with letters and ends with a zero, as in `rping`. A server of `rping` writes back
-//! the bytes up to and including the first zero.
+//! An advertisement is 16 bytes, big-endian: address (8), steering tag (4), length in bytes (4). A
+//! text begins with its ping's number, continues with letters and ends with a zero, as in `rping`.
+//! A server of `rping` writes back the bytes up to and including the first zero.
 
 use std::io::Write;
 
@@ -14,7 +14,8 @@ use ironwarp::{
 /// Bytes of every message.
 pub const MESSAGE_BYTES: usize = 16;
 
-/// Bytes of a receive buffer: larger than a message, so that a message slightly too long is reported as a fault.
+/// Bytes of a receive buffer: larger than a message, so that a message slightly too long is
+/// reported as a fault.
 pub(crate) const RECEIVE_BYTES: usize = 64;
 
 /// The contents of a server's messages: zeros.
@@ -123,8 +124,8 @@ fn connect_failure_text(failure: ConnectFailure) -> &'static str {
     }
 }
 
-/// The fault of the peer that an unsuccessful completion shows; `None` when it was flushed, since the connection's
-/// end explains it.
+/// The fault of the peer that an unsuccessful completion shows; `None` when it was flushed, since
+/// the connection's end explains it.
 pub(crate) fn check_completion(completion: &Completion, ping: u64) -> Result<(), Fault> {
     let what = match (completion.status, completion.opcode) {
         (CompletionStatus::Success | CompletionStatus::FlushedInError, _) => return Ok(()),
@@ -201,8 +202,8 @@ pub fn write_text(ping: u64, text: &mut [u8]) {
     }
 }
 
-/// Fails on the first byte of `text` that differs from ping number `ping`'s. `wanted` is a buffer of the same
-/// length.
+/// Fails on the first byte of `text` that differs from ping number `ping`'s. `wanted` is a buffer
+/// of the same length.
 pub fn check_text(ping: u64, text: &[u8], wanted: &mut [u8]) -> Result<(), Fault> {
     write_text(ping, wanted);
     let differs = text.iter().zip(wanted.iter()).position(|(found, wanted)| found != wanted);
@@ -229,8 +230,8 @@ mod tests {
         text
     }
 
-    /// The first three texts of 100 bytes and their first advertisement, as a capture of `rping` over Linux siw
-    /// shows them.
+    /// The first three texts of 100 bytes and their first advertisement, as a capture of `rping`
+    /// over Linux siw shows them.
     #[test]
     fn texts_and_advertisements_are_those_of_rping() {
         let first = b"rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]\0";

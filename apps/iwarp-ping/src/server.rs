@@ -1,7 +1,7 @@
 //! The server: accepts clients, reads their texts and writes them back.
 //!
-//! An error of one client ends its own connection and is reported on one line. A server that is not persistent
-//! serves one client and ends with its result.
+//! An error of one client ends its own connection and is reported on one line. A server that is not
+//! persistent serves one client and ends with its result.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -78,8 +78,8 @@ impl Server {
         self.stats
     }
 
-    /// Serves until `stop` is set or, if the server is not persistent, until the first client has left. Fails with
-    /// the error of that client.
+    /// Serves until `stop` is set or, if the server is not persistent, until the first client has
+    /// left. Fails with the error of that client.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
         while !stop.load(Ordering::Relaxed) && !self.finished {
             let is_check_due = self.endpoint.poll();
@@ -167,7 +167,8 @@ impl Server {
             }
         };
         if let Err(error) = self.endpoint.ctx.accept(request, session.qp, &[]) {
-            // The limit of queue pairs is reached, or a queue pair that was destroyed is still being returned.
+            // The limit of queue pairs is reached, or a queue pair that was destroyed is still
+            // being returned.
             tracing::warn!("{remote} was not accepted: {error}");
             return Ok(self.endpoint.ctx.destroy_qp(session.qp)?);
         }

@@ -6,8 +6,9 @@
 //!    └─────────────────────────────── both are complete: one more ping ──────────────────────────────────────┘
 //! ```
 //!
-//! The Write and the Send after it are posted together: the Send is delivered after the data of the Write (RFC 5040
-//! s5.5). A client may begin its next ping before our completions arrive; that one message is kept.
+//! The Write and the Send after it are posted together: the Send is delivered after the data of the
+//! Write (RFC 5040 s5.5). A client may begin its next ping before our completions arrive; that one
+//! message is kept.
 
 use core::net::SocketAddr;
 use std::time::Instant;
@@ -205,7 +206,8 @@ impl Session {
         self.terminate = Some((sent, terminate));
     }
 
-    /// The result of a client when its connection ends: good between two pings, if it made the expected number.
+    /// The result of a client when its connection ends: good between two pings, if it made the
+    /// expected number.
     pub(crate) fn on_disconnect(&self, reason: DisconnectReason) -> Result<(), Fault> {
         let between = self.queued_message.is_none() && matches!(self.step, Step::Source);
         if reason != DisconnectReason::Closed || self.terminate.is_some() || !between {

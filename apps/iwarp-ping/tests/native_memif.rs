@@ -1,5 +1,5 @@
-//! Server and client as two processes over the library's own memif: alone, killed in the middle of traffic in either role, and
-//! with DPDK's driver at the other end.
+//! Server and client as two processes over the library's own memif: alone, killed in the middle of
+//! traffic in either role, and with DPDK's driver at the other end.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
@@ -128,7 +128,8 @@ fn a_server_whose_clients_are_killed_in_traffic_serves_the_next_one() {
     assert!(server.is_running());
 }
 
-/// A killed server leaves its socket's file. Its client ends with an error; the next server takes the file's place.
+/// A killed server leaves its socket's file. Its client ends with an error; the next server takes
+/// the file's place.
 #[test]
 fn a_client_whose_server_is_killed_in_traffic_ends_with_an_error() {
     let lab = Lab::new("native", "native");

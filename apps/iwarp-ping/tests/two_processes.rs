@@ -59,7 +59,8 @@ struct Running {
     out: BufReader<ChildStdout>,
 }
 
-/// The end of a process: its status, its output from here on, and its own error lines. DPDK adds others.
+/// The end of a process: its status, its output from here on, and its own error lines. DPDK adds
+/// others.
 struct Ended(Option<i32>, String, String);
 
 impl Running {
@@ -233,7 +234,8 @@ fn a_number_of_pings_cut_short_is_a_failure_at_both_ends() {
     assert!(errors.contains("10.99.0.2:") && errors.contains("where 1000000000 were to come"), "{errors}");
 }
 
-/// A text that is longer than the server's buffer: each side reports it, and a persistent server continues.
+/// A text that is longer than the server's buffer: each side reports it, and a persistent server
+/// continues.
 #[test]
 fn a_client_that_wants_too_much_is_given_up_and_the_next_one_served() {
     let lab = Lab::new();

@@ -85,7 +85,8 @@ pub(crate) enum RequestOperation {
 }
 
 impl Args {
-    /// The address to listen on, given our own address. Refuses any other, since no frame for it would arrive.
+    /// The address to listen on, given our own address. Refuses any other, since no frame for it
+    /// would arrive.
     pub(crate) fn local(&self, ours: &[IpAddr]) -> Result<SocketAddr, String> {
         let first = ours.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let local = self.listen.unwrap_or(SocketAddr::new(first, PORT));

@@ -1,8 +1,8 @@
 //! One peer: its memory, its receives, and the echo of each message.
 //!
-//! The offered memory is valid for the peer's stream only, so the peer may invalidate its tag by a Send with
-//! Invalidate (RFC 5040 s5.3, s8.1.1). Each receive buffer is either posted or being echoed. A peer that respects
-//! the number of receives always finds one posted.
+//! The offered memory is valid for the peer's stream only, so the peer may invalidate its tag by a
+//! Send with Invalidate (RFC 5040 s5.3, s8.1.1). Each receive buffer is either posted or being
+//! echoed. A peer that respects the number of receives always finds one posted.
 
 use ironwarp::{
     Access, AtomicOp, Completion, CompletionFlags, CompletionOpcode, CompletionQueue, CompletionStatus,
@@ -118,7 +118,8 @@ impl Connection {
     }
 }
 
-/// Zeroed memory, or an error if the system has none: a peer must not be able to end the program by connecting.
+/// Zeroed memory, or an error if the system has none: a peer must not be able to end the program by
+/// connecting.
 fn zeros(bytes: usize) -> Result<Vec<u8>, VerbsError> {
     let mut memory = Vec::new();
     memory.try_reserve_exact(bytes).map_err(|source| VerbsError::System {

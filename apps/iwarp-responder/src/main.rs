@@ -1,8 +1,9 @@
-//! A conformance responder: registers memory with every right, advertises it to each peer, echoes Sends of every kind
-//! and serves Writes and Reads. It listens or connects. Prints one JSON line per event.
+//! A conformance responder: registers memory with every right, advertises it to each peer, echoes
+//! Sends of every kind and serves Writes and Reads. It listens or connects. Prints one JSON line
+//! per event.
 //!
-//! Exit status: 0 after a clean end, 1 when the device or the stack fails, 2 for arguments or a configuration that
-//! cannot be used.
+//! Exit status: 0 after a clean end, 1 when the device or the stack fails, 2 for arguments or a
+//! configuration that cannot be used.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -27,7 +27,8 @@ pub(crate) fn rejected(qp: u32, private_data: &[u8]) {
     print(&json!({"event": "rejected", "qp": qp, "private_data": hex(private_data)}));
 }
 
-/// A work request is complete. A receive shows whether the Send was solicited and which steering tag it invalidated.
+/// A work request is complete. A receive shows whether the Send was solicited and which steering
+/// tag it invalidated.
 pub(crate) fn completion(completion: &Completion) {
     let invalidated = completion.flags.contains(CompletionFlags::INVALIDATED);
     print(&json!({

@@ -18,8 +18,8 @@ use crate::{StartError, report};
 /// Completions taken from the queue at once.
 const COMPLETIONS: usize = 64;
 
-/// The time to poll after the last connection's end, so that acknowledgements and FINs are sent, and sent again if
-/// lost.
+/// The time to poll after the last connection's end, so that acknowledgements and FINs are sent,
+/// and sent again if lost.
 const LINGER: Duration = Duration::from_millis(100);
 
 /// The time that peers have to close after Ctrl-C. Later ones are reset.
@@ -78,8 +78,8 @@ impl<'a> Responder<'a> {
         Ok(responder)
     }
 
-    /// Serves peers until `stop` is set, until the first has disconnected (`--once`), or until all have (`--connect`).
-    /// Then closes the remaining connections.
+    /// Serves peers until `stop` is set, until the first has disconnected (`--once`), or until all
+    /// have (`--connect`). Then closes the remaining connections.
     pub(crate) fn run(&mut self, stop: &AtomicBool) -> Result<(), VerbsError> {
         while !stop.load(Ordering::Relaxed) && self.ended < self.connections_to_serve() {
             self.poll()?;
@@ -207,7 +207,8 @@ impl<'a> Responder<'a> {
         };
         let num = connection.qp.num().0;
         if let Err(error) = self.ctx.accept(request, connection.qp, &connection.advertisement()) {
-            // A queue pair that was destroyed is still being returned. The start-up timeout ends the peer's attempt.
+            // A queue pair that was destroyed is still being returned. The start-up timeout ends
+            // the peer's attempt.
             tracing::warn!("{remote} not accepted: {error}");
             return self.ctx.destroy_qp(connection.qp);
         }

@@ -1,5 +1,5 @@
-//! Errors that the responder reports before it has a peer: one line each, exit status 2 for arguments and
-//! configurations, 1 for a missing device.
+//! Errors that the responder reports before it has a peer: one line each, exit status 2 for
+//! arguments and configurations, 1 for a missing device.
 #![forbid(unsafe_code)]
 
 use std::fs;

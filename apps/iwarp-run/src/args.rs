@@ -8,7 +8,8 @@ use ironwarp_cli::CliExit;
 
 use crate::link::{Link, Role};
 
-/// Run an unmodified RDMA program (libibverbs, librdmacm) over ironwarp: any DPDK device becomes the RDMA device ironwarp0.
+/// Run an unmodified RDMA program (libibverbs, librdmacm) over ironwarp: any DPDK device becomes
+/// the RDMA device ironwarp0.
 #[derive(Parser, Debug)]
 #[command(name = "iwarp-run", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -24,10 +25,12 @@ pub(crate) struct Args {
     /// The name of the pair, if a host has several: letters, digits, '-' and '_'
     #[arg(long, value_name = "NAME", requires = "pair", value_parser = parse_name)]
     name: Option<String>,
-    /// Make a configuration for a new tap interface. Linux is the peer: give the interface an address of its own
+    /// Make a configuration for a new tap interface. Linux is the peer: give the interface an
+    /// address of its own
     #[arg(long, value_name = "INTERFACE", requires = "address")]
     tap: Option<String>,
-    /// The address and prefix length of the program's end of the tap interface, such as 10.98.0.2/24
+    /// The address and prefix length of the program's end of the tap interface, such as
+    /// 10.98.0.2/24
     #[arg(long, value_name = "ADDRESS", requires = "tap")]
     address: Option<String>,
     /// The folder of libibverbs.so.1 and librdmacm.so.1. Default: lib beside this program

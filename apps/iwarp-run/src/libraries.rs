@@ -7,7 +7,8 @@ use ironwarp_cli::CliExit;
 const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 const REMEDY: &str = "scripts/install-verbs.sh installs them";
 
-/// Returns the folder: the requested one, or that beside this program. Fails unless both libraries are there, as one file.
+/// Returns the folder: the requested one, or that beside this program. Fails unless both libraries
+/// are there, as one file.
 pub(crate) fn find(requested: Option<&Path>) -> Result<PathBuf, CliExit> {
     let folder = match requested {
         Some(folder) => folder.to_owned(),
@@ -34,7 +35,8 @@ pub(crate) fn find(requested: Option<&Path>) -> Result<PathBuf, CliExit> {
     Ok(folder)
 }
 
-/// Where the Debian package has them, `lib` beside the program, `../lib`, or where the build puts them.
+/// Where the Debian package has them, `lib` beside the program, `../lib`, or where the build puts
+/// them.
 fn beside_program() -> Result<PathBuf, CliExit> {
     let program = std::env::current_exe().map_err(CliExit::bad_arguments)?;
     let folder = program.parent().unwrap_or(Path::new("."));

@@ -35,7 +35,8 @@ pub(crate) enum Role {
 }
 
 impl Link {
-    /// Writes the configuration to a file that is the user's only, and returns its path. Fails with one line.
+    /// Writes the configuration to a file that is the user's only, and returns its path. Fails with
+    /// one line.
     pub(crate) fn write_config(&self) -> Result<PathBuf, String> {
         let folder = user_folder()?;
         let file = folder.join(format!("{}.toml", self.file_name()));
@@ -69,8 +70,8 @@ impl Link {
                 (format!("device.tap = {{ interface = {interface:?} }}"), 1500, address.clone())
             }
         };
-        // A peer's process may end without a word: keep-alive probes find out. Programs connect before the peer listens, and
-        // some of them fail if they are refused.
+        // A peer's process may end without a word: keep-alive probes find out. Programs connect
+        // before the peer listens, and some of them fail if they are refused.
         format!(
             "# Made by iwarp-run.\n[port]\n{device}\nmtu = {mtu}\n[net]\naddress = {address:?}\n\
              [core]\nidle = \"yield\"\n[tcp]\nrefused_retries = 3\nkeep_alive = {{ idle_s = 5, interval_s = 1, probes = 5 }}\n"
@@ -78,7 +79,8 @@ impl Link {
     }
 }
 
-/// Returns a folder of the user's, which nobody else may use: the socket of a pair gives access to the program's network.
+/// Returns a folder of the user's, which nobody else may use: the socket of a pair gives access to
+/// the program's network.
 fn user_folder() -> Result<PathBuf, String> {
     let base = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let own = fs::metadata("/proc/self").map_err(|error| format!("/proc/self: {error}"))?.uid();
@@ -87,7 +89,8 @@ fn user_folder() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Returns a folder like `/sys` with the library's device, for programs that look for a device there first.
+/// Returns a folder like `/sys` with the library's device, for programs that look for a device
+/// there first.
 pub(crate) fn sysfs_folder() -> Result<PathBuf, String> {
     let folder = user_folder()?.join("sys");
     let device = folder.join("class/infiniband/ironwarp0");

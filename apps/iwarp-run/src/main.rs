@@ -1,8 +1,8 @@
 //! `iwarp-run`: runs an unmodified program of libibverbs or librdmacm over ironwarp.
 //!
-//! It finds the replacement libraries, takes or makes a configuration, checks it, sets `LD_LIBRARY_PATH`,
-//! `IRONWARP_CONFIG` and `SYSFS_PATH`, and becomes the program. Exit codes are the program's; 2 means that it was not
-//! started, and one line says why.
+//! It finds the replacement libraries, takes or makes a configuration, checks it, sets
+//! `LD_LIBRARY_PATH`, `IRONWARP_CONFIG` and `SYSFS_PATH`, and becomes the program. Exit codes are
+//! the program's; 2 means that it was not started, and one line says why.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -21,7 +21,8 @@ use crate::args::Args;
 const PROGRAM: &str = "iwarp-run";
 const CONFIG_VARIABLE: &str = "IRONWARP_CONFIG";
 const PATH_VARIABLE: &str = "LD_LIBRARY_PATH";
-/// Where the libraries tell programs to look for the kernel's devices. Some give up if there are none.
+/// Where the libraries tell programs to look for the kernel's devices. Some give up if there are
+/// none.
 const SYSFS_VARIABLE: &str = "SYSFS_PATH";
 
 fn main() -> ExitCode {

@@ -20,7 +20,8 @@ pub struct Summary {
     pub frames: u64,
 }
 
-/// Runs every trial, `jobs` at a time, until all are done or `stop` is set. Calls `seen` with each result.
+/// Runs every trial, `jobs` at a time, until all are done or `stop` is set. Calls `seen` with each
+/// result.
 pub fn run(
     trials: &[Trial],
     jobs: usize,

@@ -7,9 +7,9 @@ use iwarp_sim::plan::Scenario;
 use iwarp_sim::tcp::curves::Point;
 use iwarp_sim::trial::Trial;
 
-/// Simulates whole nodes, from verbs to frames, on links that lose, damage, duplicate and reorder frames, in virtual
-/// time. Every byte is checked. Each seed runs twice, with the fast path on and off, to verify that it replays exactly
-/// and that both paths give the same results.
+/// Simulates whole nodes, from verbs to frames, on links that lose, damage, duplicate and reorder
+/// frames, in virtual time. Every byte is checked. Each seed runs twice, with the fast path on and
+/// off, to verify that it replays exactly and that both paths give the same results.
 #[derive(Parser, Debug)]
 #[command(name = "iwarp-sim", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Args {
@@ -61,14 +61,15 @@ pub struct Args {
 /// Commands other than running seeds.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Command {
-    /// Prints the goodput of TCP against loss, round-trip time, rate and buffer, for our engine and stock smoltcp, as
-    /// CSV
+    /// Prints the goodput of TCP against loss, round-trip time, rate and buffer, for our engine and
+    /// stock smoltcp, as CSV
     Curves {
         /// Writes to a file instead of the standard output
         #[arg(long, value_name = "FILE")]
         write: Option<PathBuf>,
     },
-    /// Prints the goodput of TCP on one link, for our engine and stock smoltcp, in virtual time: the same at each run
+    /// Prints the goodput of TCP on one link, for our engine and stock smoltcp, in virtual time:
+    /// the same at each run
     Goodput(Point),
 }
 

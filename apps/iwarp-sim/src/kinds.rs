@@ -1,4 +1,5 @@
-//! An enum that is a list or a table: all variants can be listed, and each may have a row beside it.
+//! An enum that is a list or a table: all variants can be listed, and each may have a row beside
+//! it.
 
 /// Declares the enum, its list `ALL`, and the function that returns a variant's row, if it has one.
 macro_rules! kinds {

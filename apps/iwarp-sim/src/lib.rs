@@ -1,13 +1,14 @@
 //! Simulates whole nodes on faulty links in virtual time.
 //!
-//! A seed defines a [`plan::Plan`]: hosts, cables, sessions and faults. A `World` runs it. Each host is the
-//! whole stack from verbs to frames under an application that posts, reaps and disconnects at random and checks every
-//! byte. The same seed gives the same run to the last byte; [`trial`] runs each seed twice to verify that, with TCP's
-//! fast path on and off.
+//! A seed defines a [`plan::Plan`]: hosts, cables, sessions and faults. A `World` runs it. Each
+//! host is the whole stack from verbs to frames under an application that posts, reaps and
+//! disconnects at random and checks every byte. The same seed gives the same run to the last byte;
+//! [`trial`] runs each seed twice to verify that, with TCP's fast path on and off.
 //!
 //! [`adversary`] has hosts that keep no rule, and what their packets cost a node.
 //!
-//! [`tcp`] has nodes of the TCP layer and below, for throughput curves and for tests against stock smoltcp.
+//! [`tcp`] has nodes of the TCP layer and below, for throughput curves and for tests against stock
+//! smoltcp.
 #![forbid(unsafe_code)]
 
 pub mod adversary;

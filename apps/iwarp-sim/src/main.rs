@@ -111,7 +111,8 @@ fn run(trials: &[Trial], args: &Args) -> ExitCode {
     let stop = ironwarp_cli::on_interrupt().unwrap_or_default();
     let jobs = args.jobs.map(usize::from).unwrap_or_else(processors);
     let bar = progress(trials.len() as u64);
-    // A seed that panics is reported as failed. The default panic message would garble the progress bar.
+    // A seed that panics is reported as failed. The default panic message would garble the progress
+    // bar.
     std::panic::set_hook(Box::new(|_| {}));
     let start = Instant::now();
     let limit = args.seconds.map_or(Duration::MAX, Duration::from_secs);

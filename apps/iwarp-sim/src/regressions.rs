@@ -1,7 +1,8 @@
 //! Seeds that failed in the past. They run first.
 //!
-//! The list is `regressions.txt`: one line per seed, with the scenario, the seed and the cause of the failure. A seed
-//! gives another run when the drawing of plans changes; it stays on the list anyway.
+//! The list is `regressions.txt`: one line per seed, with the scenario, the seed and the cause of
+//! the failure. A seed gives another run when the drawing of plans changes; it stays on the list
+//! anyway.
 
 use crate::plan::Scenario;
 use crate::trial::Trial;

@@ -1,5 +1,6 @@
-//! One seed, run twice: both runs must be identical to the last byte and the last nanosecond. The second run has every
-//! fast path off, so it also verifies that the general path gives the same results.
+//! One seed, run twice: both runs must be identical to the last byte and the last nanosecond. The
+//! second run has every fast path off, so it also verifies that the general path gives the same
+//! results.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,8 +40,8 @@ pub struct Failure {
 }
 
 impl Trial {
-    /// Runs the seed with the fast path on, then with it off. If the outcomes differ, a third run tells whether the
-    /// seed does not repeat or the paths differ.
+    /// Runs the seed with the fast path on, then with it off. If the outcomes differ, a third run
+    /// tells whether the seed does not repeat or the paths differ.
     pub fn run(self) -> Result<Outcome, Failure> {
         let fast = self.run_once(FastPath::On, None)?;
         let general = self.run_once(FastPath::Off, None)?;

@@ -87,7 +87,8 @@ fn help_shows_examples() {
     assert!(text(&output).contains("iwarp-sim --seeds 0..2000"));
 }
 
-/// The figure of a link is printed with its round-trip time and window, and is that of the golden file.
+/// The figure of a link is printed with its round-trip time and window, and is that of the golden
+/// file.
 #[test]
 fn the_goodput_of_a_link_is_that_of_the_table() {
     let output = run(&["goodput", "--rtt-us", "50", "--window-kib", "2048", "--loss-ppm", "1000"]);

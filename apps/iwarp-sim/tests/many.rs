@@ -92,7 +92,8 @@ fn connections_that_the_server_closes_release_all_resources() {
     hosts.iter().for_each(assert_nothing_is_held);
 }
 
-/// The same over a link that loses, duplicates and reorders, where handshakes and closes are repeated.
+/// The same over a link that loses, duplicates and reorders, where handshakes and closes are
+/// repeated.
 #[test]
 fn connections_over_a_faulty_link_release_all_resources() {
     let link = LinkConfig {

@@ -1,10 +1,12 @@
-//! A million forged SYNs: connections keep their throughput, new ones are established, and memory does not grow.
+//! A million forged SYNs: connections keep their throughput, new ones are established, and memory
+//! does not grow.
 //!
-//! The model has three hosts on a switch: a client with a cable of 4 Gbit/s, a server with 10 Gbit/s, and a forger.
-//! The server is busy for 100 ns with every frame that it receives or sends, so it can handle ten million frames per
-//! second. Four connections fill the client's cable in both directions: about a million frames per second with their
-//! acknowledgements. Two million SYNs per second and the replies to them need up to four million more. Without the
-//! flood, everything else is the same.
+//! The model has three hosts on a switch: a client with a cable of 4 Gbit/s, a server with 10
+//! Gbit/s, and a forger. The server is busy for 100 ns with every frame that it receives or sends,
+//! so it can handle ten million frames per second. Four connections fill the client's cable in both
+//! directions: about a million frames per second with their acknowledgements. Two million SYNs per
+//! second and the replies to them need up to four million more. Without the flood, everything else
+//! is the same.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

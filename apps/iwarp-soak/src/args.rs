@@ -49,7 +49,8 @@ pub(crate) struct Args {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// One end of a run, which starts it: takes orders on standard input, reports on standard output
+    /// One end of a run, which starts it: takes orders on standard input, reports on standard
+    /// output
     #[command(hide = true)]
     End(EndArgs),
 }
@@ -89,10 +90,11 @@ pub(crate) enum Device {
     MemifNative,
     /// Two threads of one process over DPDK rings
     Ring,
-    /// Two processes with a tap each, between which Linux routes; processes are killed and links go down
+    /// Two processes with a tap each, between which Linux routes; processes are killed and links go
+    /// down
     Tap,
-    /// An NVMe over Fabrics target and three hosts, four processes over the native memif; hosts, then the target, are
-    /// killed, links are cut, namespaces reloaded
+    /// An NVMe over Fabrics target and three hosts, four processes over the native memif; hosts,
+    /// then the target, are killed, links are cut, namespaces reloaded
     Storage,
 }
 

@@ -1,5 +1,6 @@
-//! `iwarp-soak`: two ends exchange random operations for minutes or hours, and every byte is checked, while frames are
-//! lost, links go down, processes are stopped and killed. Memory, descriptors and resources must stay flat.
+//! `iwarp-soak`: two ends exchange random operations for minutes or hours, and every byte is
+//! checked, while frames are lost, links go down, processes are stopped and killed. Memory,
+//! descriptors and resources must stay flat.
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -1,4 +1,5 @@
-//! Short runs of storage: one that passes, and one that must not. Each has four busy processes, so one runs at a time.
+//! Short runs of storage: one that passes, and one that must not. Each has four busy processes, so
+//! one runs at a time.
 #![cfg(feature = "dpdk")]
 #![forbid(unsafe_code)]
 
@@ -23,7 +24,8 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Hosts and a target of storage. The target is killed first; how many failures follow depends on the machine.
+/// Hosts and a target of storage. The target is killed first; how many failures follow depends on
+/// the machine.
 #[test]
 fn a_short_run_of_storage_passes() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

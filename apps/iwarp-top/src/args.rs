@@ -27,7 +27,8 @@ Exit codes: 0 success, 1 the page could not be read, 2 bad arguments.";
 const INTERVAL_MIN: f64 = 0.01;
 const INTERVAL_MAX: f64 = 3600.0;
 
-/// Live counters of a running process: by core, port and connection, losses by reason, and the NVMe namespaces of iwarp-nvmf
+/// Live counters of a running process: by core, port and connection, losses by reason, and the NVMe
+/// namespaces of iwarp-nvmf
 #[derive(Parser, Debug)]
 #[command(name = "iwarp-top", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -49,8 +50,8 @@ pub(crate) struct Args {
     /// Print every counter, as one line of JSON per snapshot
     #[arg(long)]
     pub(crate) json: bool,
-    /// Serve the counters to Prometheus at this address, as /metrics, until Ctrl-C. The process that counts may start
-    /// later, end and start again
+    /// Serve the counters to Prometheus at this address, as /metrics, until Ctrl-C. The process
+    /// that counts may start later, end and start again
     #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["interval", "count", "once", "json", "plain"])]
     pub(crate) listen: Option<SocketAddr>,
     /// What to log: error, warn, info, or a tracing-subscriber filter

@@ -1,9 +1,10 @@
 //! `--listen`: a web server with one page, the counters for Prometheus.
 //!
-//! One thread serves at most [`CONNECTIONS_MAX`] connections. A further one takes the place of one that has sent no request
-//! yet: silent clients do not delay a scrape ([`Connections::make_room`]). A connection carries one request, whose headers are
-//! bounded in number, size and time, and ends after [`CONNECTION_TIMEOUT`] at the latest. Ctrl-C ends the server: open
-//! connections may finish within [`DRAIN_TIMEOUT`]. Fails if the address cannot be bound.
+//! One thread serves at most [`CONNECTIONS_MAX`] connections. A further one takes the place of one
+//! that has sent no request yet: silent clients do not delay a scrape ([`Connections::make_room`]).
+//! A connection carries one request, whose headers are bounded in number, size and time, and ends
+//! after [`CONNECTION_TIMEOUT`] at the latest. Ctrl-C ends the server: open connections may finish
+//! within [`DRAIN_TIMEOUT`]. Fails if the address cannot be bound.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -41,7 +42,8 @@ const STEP: Duration = Duration::from_millis(100);
 /// The pause after an error of `accept`, for example when no descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves the page's counters until `stop` is set. Prints the address when connections are possible.
+/// Serves the page's counters until `stop` is set. Prints the address when connections are
+/// possible.
 pub(crate) fn serve(address: SocketAddr, page: &Path, stop: &AtomicBool) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {

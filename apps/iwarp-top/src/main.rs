@@ -1,13 +1,16 @@
 //! `iwarp-top`: live counters of a running process.
 //!
-//! Reads the page of counters that the process publishes (`stats.page` of its configuration) as a file; it never maps or
-//! writes it. A page of another build is shown with the counter names that the page itself contains. On a terminal it shows
-//! views that keys choose ([`interactive`]); elsewhere, or if an option asks for it, it prints plain text ([`plain`]) or a
-//! line of JSON for each snapshot. With `--listen` it serves the page to Prometheus instead ([`listen`]).
+//! Reads the page of counters that the process publishes (`stats.page` of its configuration) as a
+//! file; it never maps or writes it. A page of another build is shown with the counter names that
+//! the page itself contains. On a terminal it shows views that keys choose ([`interactive`]);
+//! elsewhere, or if an option asks for it, it prints plain text ([`plain`]) or a line of JSON for
+//! each snapshot. With `--listen` it serves the page to Prometheus instead ([`listen`]).
 //!
-//! A process that can write the page chooses its text: it is escaped before it reaches a terminal ([`printable`]).
+//! A process that can write the page chooses its text: it is escaped before it reaches a terminal
+//! ([`printable`]).
 //!
-//! Exit codes: 0 success, also when the process has ended; 1 the page could not be read or the address not be bound; 2 bad arguments.
+//! Exit codes: 0 success, also when the process has ended; 1 the page could not be read or the
+//! address not be bound; 2 bad arguments.
 #![forbid(unsafe_code)]
 
 mod args;

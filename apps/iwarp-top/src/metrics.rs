@@ -1,12 +1,14 @@
 //! A page in the text format of Prometheus.
 //!
-//! Each counter becomes `ironwarp_NAME_total` with label `core`; one that is counted by port has label `port` too.
-//! NVMe namespaces are `ironwarp_nvmf_NAME_total` with labels `nqn` and `nsid`, and a histogram of latencies in seconds. What
-//! their target counts is `ironwarp_nvmf_target_total` with the label `counter`.
-//! `ironwarp_up` is 1 while the process counts, `ironwarp_build_info` has the version of this program.
+//! Each counter becomes `ironwarp_NAME_total` with label `core`; one that is counted by port has
+//! label `port` too. NVMe namespaces are `ironwarp_nvmf_NAME_total` with labels `nqn` and `nsid`,
+//! and a histogram of latencies in seconds. What their target counts is
+//! `ironwarp_nvmf_target_total` with the label `counter`. `ironwarp_up` is 1 while the process
+//! counts, `ironwarp_build_info` has the version of this program.
 //!
-//! The page may be of any build, of another user, or damaged: a name that Prometheus does not allow, or that is there
-//! twice, is left out. A text beyond [`TEXT_BYTES_MAX`] is not made: then `ironwarp_up` is 0, and the log says why.
+//! The page may be of any build, of another user, or damaged: a name that Prometheus does not
+//! allow, or that is there twice, is left out. A text beyond [`TEXT_BYTES_MAX`] is not made: then
+//! `ironwarp_up` is 0, and the log says why.
 
 use std::collections::HashSet;
 use std::fmt::{Error, Write};
@@ -29,8 +31,8 @@ pub(crate) use prometheus_client::encoding::prometheus_text::CONTENT_TYPE;
 /// The largest text: ten times that of 64 cores with 8 ports. Each connection may hold one.
 const TEXT_BYTES_MAX: usize = 16 << 20;
 
-/// Reads the page as it is now. A page that is absent, incomplete or left by an ended process gives `ironwarp_up 0`, and
-/// neither counters nor namespaces.
+/// Reads the page as it is now. A page that is absent, incomplete or left by an ended process gives
+/// `ironwarp_up 0`, and neither counters nor namespaces.
 pub(crate) fn scrape(page: &Path) -> String {
     let text = read(page).and_then(|observed| text_of(Some(observed)).ok_or(ScrapeError::TooLong));
     text.unwrap_or_else(|error| {
@@ -153,7 +155,8 @@ const NAMESPACE_COUNTERS: [NamespaceCounter; 8] = [
     ("nvmf_refused", "Commands refused because the disk does not answer.", |one| one.refused),
 ];
 
-/// The bounds of the histogram's buckets are 1, 2 and 5 of each. They never change, as Prometheus expects.
+/// The bounds of the histogram's buckets are 1, 2 and 5 of each. They never change, as Prometheus
+/// expects.
 const LATENCY_DECADES_NS: [u64; 7] =
     [1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
 
@@ -215,7 +218,8 @@ fn latencies(one: &Namespace) -> Latencies {
     Latencies { sum_s, count: below(u64::MAX), buckets }
 }
 
-/// Whether a name may be part of a metric's name. It stands behind a prefix, so it may begin with a digit.
+/// Whether a name may be part of a metric's name. It stands behind a prefix, so it may begin with a
+/// digit.
 fn is_allowed(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

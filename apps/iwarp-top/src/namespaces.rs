@@ -1,7 +1,7 @@
 //! The NVMe namespaces that a process exports, from the file that iwarp-nvmf keeps beside its page.
 //!
-//! The file is JSON that another program writes: it may be absent, of another process, damaged or of another version, and is
-//! then not shown. Its size is bounded by [`FILE_BYTES_MAX`].
+//! The file is JSON that another program writes: it may be absent, of another process, damaged or
+//! of another version, and is then not shown. Its size is bounded by [`FILE_BYTES_MAX`].
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -38,7 +38,8 @@ pub(crate) struct Namespace {
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
     pub(crate) media_errors: u64,
-    /// Commands that ended because the disk did not answer in time, and how many of those it has answered since.
+    /// Commands that ended because the disk did not answer in time, and how many of those it has
+    /// answered since.
     #[serde(default)]
     pub(crate) timeouts: u64,
     #[serde(default)]
@@ -152,7 +153,8 @@ fn row(now: &Namespace, before: Option<(&Namespace, f64)>) -> Vec<Cell> {
     ]
 }
 
-/// Returns the latency that `percent` of the commands since `before` do not exceed. `None`: there were none.
+/// Returns the latency that `percent` of the commands since `before` do not exceed. `None`: there
+/// were none.
 fn percentile_ns(now: &Namespace, before: Option<&Namespace>, percent: f64) -> Option<u64> {
     let before = |upper: u64| {
         let bucket = before?.latency_ns.iter().find(|(one, _)| *one == upper)?;

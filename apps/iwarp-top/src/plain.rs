@@ -1,6 +1,6 @@
-//! A snapshot as plain text, for a file, a pipe or one look: a column for each core, and for each port if there are
-//! several; losses by reason; then connections and NVMe namespaces as tables, if there are any,
-//! and what their target refused, ended or let wait.
+//! A snapshot as plain text, for a file, a pipe or one look: a column for each core, and for each
+//! port if there are several; losses by reason; then connections and NVMe namespaces as tables, if
+//! there are any, and what their target refused, ended or let wait.
 
 use std::fmt::Write;
 

@@ -1,12 +1,13 @@
 //! Text of another user's page, made safe for a terminal.
 //!
-//! The page and the files beside it may belong to anybody, and a terminal obeys control characters: they could change its
-//! title, move the cursor or hide a line. Here they become the escapes of Rust (`\u{1b}`), as do the characters that
-//! change the direction of text or have no width.
+//! The page and the files beside it may belong to anybody, and a terminal obeys control characters:
+//! they could change its title, move the cursor or hide a line. Here they become the escapes of
+//! Rust (`\u{1b}`), as do the characters that change the direction of text or have no width.
 
 use serde_json::Value;
 
-/// Escapes all that is not a printable character. A backslash is doubled, so that the result is unambiguous.
+/// Escapes all that is not a printable character. A backslash is doubled, so that the result is
+/// unambiguous.
 pub(crate) fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for one in text.chars() {

@@ -1,5 +1,6 @@
-//! A snapshot of a page: the value of every counter and its rate since the snapshot before, by core and by port, the
-//! connections that the process shows, and its NVMe namespaces. What names a counter is printable here.
+//! A snapshot of a page: the value of every counter and its rate since the snapshot before, by core
+//! and by port, the connections that the process shows, and its NVMe namespaces. What names a
+//! counter is printable here.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Tables: what a view shows, independent of how it is shown.
 //!
-//! A table has a heading for each column and rows of cells. A cell has its text and what it is sorted by. The first column
-//! names the object of the row. Numbers are short, since a screen may be narrow: at most five digits, then three with a
-//! suffix.
+//! A table has a heading for each column and rows of cells. A cell has its text and what it is
+//! sorted by. The first column names the object of the row. Numbers are short, since a screen may
+//! be narrow: at most five digits, then three with a suffix.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,5 @@
-//! The views of a snapshot, as tables: by core, by port, by connection, by namespace, and losses by reason.
+//! The views of a snapshot, as tables: by core, by port, by connection, by namespace, and losses by
+//! reason.
 
 use ironwarp_stats::CounterInfo;
 
@@ -80,7 +81,8 @@ pub(crate) fn is_loss(counter: &CounterInfo) -> bool {
     DROP_WORDS.iter().any(|word| counter.name.contains(word))
 }
 
-/// The share of a core's polls that found work, in percent: since the snapshot before, or since the start.
+/// The share of a core's polls that found work, in percent: since the snapshot before, or since the
+/// start.
 pub(crate) fn busy_percent(snapshot: &Snapshot, core: Column) -> Option<f64> {
     let current = |name: &str| {
         let counter = snapshot.counter_index(name)?;

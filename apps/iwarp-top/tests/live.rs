@@ -95,7 +95,8 @@ fn a_screen_has_a_column_a_core_and_losses_by_reason() {
     assert!(!text.contains("tcp_drop_bad_header") && !text.contains('\x1b'), "{text}");
 }
 
-/// Further ports are not cores: a core shows the sum of all of them, and each port has a column of its own.
+/// Further ports are not cores: a core shows the sum of all of them, and each port has a column of
+/// its own.
 #[test]
 fn several_ports_are_told_apart() {
     let path = std::env::temp_dir().join(format!("iwarp-top-ports-{}", std::process::id()));
@@ -127,7 +128,8 @@ fn several_ports_are_told_apart() {
     assert!(ports.contains("7  net_drop_short: ") && !ports.contains("tcp_drop_paws"), "{text}");
 }
 
-/// The connections of a page: in the text as a table, in the JSON with rates from the second snapshot on.
+/// The connections of a page: in the text as a table, in the JSON with rates from the second
+/// snapshot on.
 #[test]
 fn connections_are_shown_with_their_peers() {
     let (page, path) = page("connections");

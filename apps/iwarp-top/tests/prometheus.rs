@@ -138,14 +138,15 @@ fn other_requests_have_the_status_that_http_names() {
     assert_eq!(exporter.interrupt(), Some(0));
 }
 
-/// More silent connections than it serves at once, all of them still open: a scrape is answered, and takes the place of the
-/// oldest of them. The others are not touched.
+/// More silent connections than it serves at once, all of them still open: a scrape is answered,
+/// and takes the place of the oldest of them. The others are not touched.
 #[test]
 fn silent_connections_do_not_delay_a_scrape() {
     let folder = tempfile::tempdir().expect("a folder");
     let exporter = Exporter::start(&folder.path().join("page"));
     let mut silent: Vec<_> = (0..16).map(|_| exporter.connect()).collect();
-    // A server that made it wait would answer when the first of them times out, and that one would be closed by then.
+    // A server that made it wait would answer when the first of them times out, and that one would
+    // be closed by then.
     assert!(exporter.get("/metrics").contains("ironwarp_up 0"));
     let mut last = silent.pop().expect("sixteen");
     last.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
@@ -181,8 +182,9 @@ fn an_address_that_cannot_be_bound_is_named() {
     }
 }
 
-/// The grammar of the text format (version 0.0.4), by hand: each sample belongs to the family whose HELP and TYPE precede it,
-/// no series and no family is there twice, buckets are cumulative and end with `+Inf`, which is the count.
+/// The grammar of the text format (version 0.0.4), by hand: each sample belongs to the family whose
+/// HELP and TYPE precede it, no series and no family is there twice, buckets are cumulative and end
+/// with `+Inf`, which is the count.
 #[track_caller]
 fn assert_valid(text: &str) {
     let (mut families, mut series) = (HashSet::new(), HashSet::new());
@@ -223,8 +225,8 @@ fn assert_valid(text: &str) {
     assert!(buckets.is_none(), "no bucket +Inf");
 }
 
-/// Another user's page with names that are none, or twice, and a file of namespaces with counts beyond 2^64 and a namespace
-/// twice: what is left is valid.
+/// Another user's page with names that are none, or twice, and a file of namespaces with counts
+/// beyond 2^64 and a namespace twice: what is left is valid.
 #[test]
 fn a_hostile_page_gives_a_valid_text() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -259,7 +261,8 @@ fn a_hostile_page_gives_a_valid_text() {
     drop(page);
 }
 
-/// A process that exports NVMe namespaces: its counts and the histogram have labels, and a name cannot break a line.
+/// A process that exports NVMe namespaces: its counts and the histogram have labels, and a name
+/// cannot break a line.
 #[test]
 fn namespaces_are_counters_and_a_histogram() {
     let folder = tempfile::tempdir().expect("a folder");

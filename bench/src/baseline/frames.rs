@@ -1,11 +1,11 @@
 //! Raw frames over a [`Port`]: the floor of every latency, the ceiling of every bandwidth.
 //!
-//! A message is sent as frames of an EtherType reserved for experiments (IEEE 802, 0x88b5), each with at most an MTU of
-//! payload. The ends touch only the header and the first bytes of the payload, so the figures are those of the device
-//! and the two cores. Other frames are dropped.
+//! A message is sent as frames of an EtherType reserved for experiments (IEEE 802, 0x88b5), each
+//! with at most an MTU of payload. The ends touch only the header and the first bytes of the
+//! payload, so the figures are those of the device and the two cores. Other frames are dropped.
 //!
-//! Layout of a frame: destination (broadcast), source, EtherType, kind (1 byte), unused (1 byte), sequence number
-//! (8 bytes, big-endian), payload as the buffer held it.
+//! Layout of a frame: destination (broadcast), source, EtherType, kind (1 byte), unused (1 byte),
+//! sequence number (8 bytes, big-endian), payload as the buffer held it.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -26,9 +26,11 @@ const PREFIX_BYTES: usize = SEQUENCE_AT + 8;
 const FRAME_BYTES_MIN: usize = 60;
 /// IEEE 802: for local experiments.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
-/// A message that has not come back by then is lost. A server that lost its processor for a while replies sooner.
+/// A message that has not come back by then is lost. A server that lost its processor for a while
+/// replies sooner.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(500);
-/// Polls between two looks at the clock and at the flag that ends the slice. A clock read takes longer than a poll.
+/// Polls between two looks at the clock and at the flag that ends the slice. A clock read takes
+/// longer than a poll.
 const POLLS_PER_CLOCK_READ: u32 = 64;
 /// How long a receiver waits for the next frame after the last one that arrived.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(500);
@@ -167,7 +169,8 @@ pub fn echo<P: Port>(port: &mut P, stop: &StopSignal) -> ServerSlice {
                 to_pong(frame.bytes_mut());
                 server.messages += 1;
                 server.bytes += frame.bytes().len() as u64;
-                // Cannot fail: both bursts have one size, and `tx` was empty before the last receive.
+                // Cannot fail: both bursts have one size, and `tx` was empty before the last
+                // receive.
                 let _ = tx.try_push(frame.seal(TxMeta::default()));
             }
         }
@@ -178,7 +181,8 @@ pub fn echo<P: Port>(port: &mut P, stop: &StopSignal) -> ServerSlice {
     server
 }
 
-/// The client: one message at a time, timed from before its first frame is sent until its last frame is back.
+/// The client: one message at a time, timed from before its first frame is sent until its last
+/// frame is back.
 pub fn latency<P: Port>(port: &mut P, layout: Layout, until: StopCondition<'_>, sequence: &mut u64) -> Slice {
     let template = FrameTemplate::new(port.caps().mac, Kind::Ping);
     let slice = measure_round_trips(layout.message_bytes(), until, |_| {
@@ -204,8 +208,8 @@ struct Message<P: Port> {
 }
 
 impl<P: Port> Message<P> {
-    /// Sends the message and waits until all of it is back; `None` when some of it was lost. The first burst is built
-    /// before the clock starts.
+    /// Sends the message and waits until all of it is back; `None` when some of it was lost. The
+    /// first burst is built before the clock starts.
     fn round_trip(&mut self, port: &mut P, until: StopCondition<'_>) -> Option<Duration> {
         let (mut arrived, mut returned, mut polls) = (Burst::new(), 0, 0_u32);
         self.fill(port);
@@ -243,8 +247,8 @@ impl<P: Port> Message<P> {
     }
 }
 
-/// The client: whole messages until the budget is spent. Without a warm-up, since only arrivals count. Also returns the frames
-/// that the device took.
+/// The client: whole messages until the budget is spent. Without a warm-up, since only arrivals
+/// count. Also returns the frames that the device took.
 pub fn send_frames<P: Port>(port: &mut P, layout: Layout, until: StopCondition<'_>) -> (Slice, u64) {
     let mut sender = FrameSender::new(port, layout, until);
     let mut progress = (0, sender.start);
@@ -264,8 +268,9 @@ pub fn send_frames<P: Port>(port: &mut P, layout: Layout, until: StopCondition<'
     (Slice { elapsed_ns, ..Slice::default() }, sender.frames_built - sender.tx.len() as u64)
 }
 
-/// Sends whole messages from `client` to `server` on one thread, a burst out and a burst in, until the budget is spent:
-/// the rate of one core that runs both ends. Frames that do not arrive are errors.
+/// Sends whole messages from `client` to `server` on one thread, a burst out and a burst in, until
+/// the budget is spent: the rate of one core that runs both ends. Frames that do not arrive are
+/// errors.
 pub fn one_core_transfer<N: Port, F: Port>(
     client: &mut N,
     server: &mut F,
@@ -331,11 +336,12 @@ impl<'a, P: Port> FrameSender<'a, P> {
         self.is_over && self.frame_index == 0
     }
 
-    /// Gives a burst to the device, a new one if the device took all of the last one. Returns the time on every sixteenth
-    /// call, and on all after the slice.
+    /// Gives a burst to the device, a new one if the device took all of the last one. Returns the
+    /// time on every sixteenth call, and on all after the slice.
     ///
-    /// A device that copies has returned the last burst's frames, so the new burst uses the same ones, and 32 frames of
-    /// 9000 bytes stay in the second-level cache. A burst that is filled up while frames wait in it needs twice as many.
+    /// A device that copies has returned the last burst's frames, so the new burst uses the same
+    /// ones, and 32 frames of 9000 bytes stay in the second-level cache. A burst that is filled up
+    /// while frames wait in it needs twice as many.
     #[inline]
     fn send_burst(&mut self, port: &mut P) -> Option<Instant> {
         if self.tx.is_empty() {
@@ -372,8 +378,8 @@ impl<'a, P: Port> FrameSender<'a, P> {
 /// The server: counts until all sent frames have arrived, or no more arrive.
 pub fn receive_frames<P: Port>(port: &mut P, layout: Layout, stop: &StopSignal) -> ServerSlice {
     let (mut frames, mut wire_bytes, mut arrived) = (0_u64, 0_u64, Burst::new());
-    // The first arrival, and the end of the last run of bursts. Bursts that follow each other need no clock: a reading takes
-    // as long as two frames.
+    // The first arrival, and the end of the last run of bursts. Bursts that follow each other need
+    // no clock: a reading takes as long as two frames.
     let (mut span, mut is_flowing): (Option<(Instant, Instant)>, _) = (None, false);
     let mut quiet_since: Option<Instant> = None;
     let expected = loop {

@@ -1,9 +1,9 @@
 //! Two network namespaces joined by a veth pair.
 //!
-//! The namespaces have no name and exist while their descriptors are open; the veth pair exists as long as they do. So
-//! nothing is left behind, even when the process is killed, and two runs do not collide. A socket belongs to the namespace
-//! of the thread that creates it, so short-lived threads create them. Needs root (or CAP_NET_ADMIN and CAP_SYS_ADMIN) and
-//! `ip` from iproute2.
+//! The namespaces have no name and exist while their descriptors are open; the veth pair exists as
+//! long as they do. So nothing is left behind, even when the process is killed, and two runs do not
+//! collide. A socket belongs to the namespace of the thread that creates it, so short-lived threads
+//! create them. Needs root (or CAP_NET_ADMIN and CAP_SYS_ADMIN) and `ip` from iproute2.
 
 use std::fs::File;
 use std::io;
@@ -48,7 +48,8 @@ pub struct VethPair {
 }
 
 impl VethPair {
-    /// Creates the namespaces and joins them by interfaces of `mtu` bytes, with addresses for the kernel's sockets.
+    /// Creates the namespaces and joins them by interfaces of `mtu` bytes, with addresses for the
+    /// kernel's sockets.
     ///
     /// # Errors
     ///
@@ -186,7 +187,8 @@ mod tests {
         assert!(error.starts_with("`ip link show no-such-link0`: "), "{error}");
     }
 
-    /// The kernel must send nothing of its own: a test counts frames, and its stacks have other addresses.
+    /// The kernel must send nothing of its own: a test counts frames, and its stacks have other
+    /// addresses.
     #[test]
     fn a_pair_without_addresses_is_up_and_its_kernel_is_silent() {
         let pair = match VethPair::without_addresses(9000) {

@@ -1,8 +1,9 @@
 //! Stock smoltcp over a [`Port`]: the baseline of another TCP in user space on the same device.
 //!
-//! One stream without Nagle's algorithm; everything else is smoltcp's default. A slice has nodes and a connection of its
-//! own, so it includes neither end's earlier state. The addresses differ from those of the stack, which drops frames of a
-//! slice that are still in a ring. smoltcp computes every checksum in software.
+//! One stream without Nagle's algorithm; everything else is smoltcp's default. A slice has nodes
+//! and a connection of its own, so it includes neither end's earlier state. The addresses differ
+//! from those of the stack, which drops frames of a slice that are still in a ring. smoltcp
+//! computes every checksum in software.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -218,7 +219,8 @@ impl<P: Port> TxToken for FrameWriter<'_, P> {
         if self.tx.is_full() {
             self.port.tx_burst(self.tx);
         }
-        // Without a buffer or a slot the frame is lost, as on a card with a full ring; TCP sends it again.
+        // Without a buffer or a slot the frame is lost, as on a card with a full ring; TCP sends it
+        // again.
         let Some(mut frame) = self.port.alloc().filter(|_| !self.tx.is_full()) else {
             return write(&mut vec![0; len]);
         };

@@ -1,8 +1,8 @@
 //! Compares two reports of `iwarp-perf`, and decides which figures changed beyond noise.
 //!
-//! A figure changed if it differs by more than the threshold **and** the ranges of its rounds do not overlap. A figure
-//! without rounds in one of the files is judged by the threshold alone. Lost or wrong messages are judged without a
-//! threshold: from none to some is a regression.
+//! A figure changed if it differs by more than the threshold **and** the ranges of its rounds do
+//! not overlap. A figure without rounds in one of the files is judged by the threshold alone. Lost
+//! or wrong messages are judged without a threshold: from none to some is a regression.
 
 mod table;
 
@@ -55,8 +55,9 @@ pub struct FigureChange {
     /// What was measured.
     #[serde(flatten)]
     id: ResultId,
-    /// The figure: `p50`, `p99.9`, `gbit_per_s`, `messages_per_s`, `setups_per_s`, `errors`, or one of the first three
-    /// over that of a baseline of the same rounds, as `p50 / frame-lat`. The latencies of `conn-rate` are those of set-up.
+    /// The figure: `p50`, `p99.9`, `gbit_per_s`, `messages_per_s`, `setups_per_s`, `errors`, or one
+    /// of the first three over that of a baseline of the same rounds, as `p50 / frame-lat`. The
+    /// latencies of `conn-rate` are those of set-up.
     pub figure: String,
     /// The unit: `ns`, `Gbit/s`, `1/s`, `messages`, or `ratio`.
     unit: &'static str,
@@ -113,7 +114,8 @@ pub fn read_report(file: &Path) -> Result<Report, InputError> {
 }
 
 impl ReportComparison {
-    /// Compares two reports. Each result of the new report is paired with the first equal result of the old one.
+    /// Compares two reports. Each result of the new report is paired with the first equal result of
+    /// the old one.
     pub fn new(old: &Report, new: &Report, threshold_percent: f64) -> Self {
         let mut unpaired: Vec<Measured<'_>> = old.results.iter().map(Measured::of).collect();
         let (mut figures, mut only_new) = (Vec::new(), Vec::new());
@@ -148,8 +150,9 @@ impl<'a> Measured<'a> {
         Measured { result, id, json }
     }
 
-    /// Whether two results measured the same. A setting that one of the files does not have is equal to any. But without a
-    /// rate a loop is closed, unless the file is older than the key: then it has no `signal_every` either.
+    /// Whether two results measured the same. A setting that one of the files does not have is
+    /// equal to any. But without a rate a loop is closed, unless the file is older than the key:
+    /// then it has no `signal_every` either.
     fn is_same_case(&self, other: &Measured<'_>) -> bool {
         let is_equal = |key: &str| {
             let (old, new) = (&self.json[key], &other.json[key]);

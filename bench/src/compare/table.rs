@@ -8,7 +8,8 @@ use crate::output::{micros, or_dash, rate, size, text_table};
 /// Text columns at the left.
 const TEXT_COLUMNS: usize = 5;
 
-/// Formats a comparison for a terminal `width` columns wide. Shows the figures that changed, or `all` of them.
+/// Formats a comparison for a terminal `width` columns wide. Shows the figures that changed, or
+/// `all` of them.
 pub fn comparison_text(comparison: &ReportComparison, all: bool, width: u16) -> String {
     let shown = comparison.figures.iter().filter(|figure| all || figure.verdict != Verdict::Unchanged);
     let rows: Vec<_> = shown.map(row).collect();
@@ -69,7 +70,8 @@ fn row(change: &FigureChange) -> [String; 9] {
     ]
 }
 
-/// What a result measured, on one line. Settings that are not given on the command line have no words.
+/// What a result measured, on one line. Settings that are not given on the command line have no
+/// words.
 fn title(id: &ResultId) -> String {
     let mut text =
         format!("{} {}", id["name"].as_str().unwrap_or(""), size(id["bytes"].as_u64().unwrap_or(0)));

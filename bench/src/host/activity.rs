@@ -1,15 +1,16 @@
 //! Disturbances of a measurement: stolen time, context switches, processor time.
 //!
-//! Sources: `/proc/stat` for time that the hypervisor gave to others, `getrusage` for context switches,
-//! `CLOCK_THREAD_CPUTIME_ID` and
-//! `CLOCK_PROCESS_CPUTIME_ID` for processor time. A value that the kernel does not report is `None`.
+//! Sources: `/proc/stat` for time that the hypervisor gave to others, `getrusage` for context
+//! switches, `CLOCK_THREAD_CPUTIME_ID` and `CLOCK_PROCESS_CPUTIME_ID` for processor time. A value
+//! that the kernel does not report is `None`.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
 
 use super::read_kernel_file;
 
-/// Clock ticks a second in `/proc`: the kernel's ABI fixes USER_HZ at 100 on every architecture DPDK runs on.
+/// Clock ticks a second in `/proc`: the kernel's ABI fixes USER_HZ at 100 on every architecture
+/// DPDK runs on.
 const TICKS_PER_S: u64 = 100;
 /// The index of stolen time in a `cpu` line: user, nice, system, idle, iowait, irq, softirq, steal.
 const STEAL_FIELD: usize = 7;

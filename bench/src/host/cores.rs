@@ -15,8 +15,8 @@ pub struct CorePair {
 }
 
 impl CorePair {
-    /// The first and the last allowed processor. With a single processor both ends share it, which is slow and works where
-    /// the server yields.
+    /// The first and the last allowed processor. With a single processor both ends share it, which
+    /// is slow and works where the server yields.
     pub fn choose(allowed: &[usize]) -> Self {
         let client = allowed.first().copied().unwrap_or(0);
         CorePair { client, server: allowed.last().copied().unwrap_or(client) }

@@ -1,9 +1,10 @@
 //! The transfer time of a cache line between two cores: the lower bound of two polling loops.
 //!
-//! Two threads, pinned to the two cores, exchange a number through one cache line each way; half a round trip is a hop. Both
-//! ends of the test must be idle meanwhile. The address of a line selects its slice of the shared cache, which changes the
-//! time by up to a third, so each batch uses two other lines. Batches are short and the median counts, so a preempted thread
-//! affects one batch only. Takes about two milliseconds.
+//! Two threads, pinned to the two cores, exchange a number through one cache line each way; half a
+//! round trip is a hop. Both ends of the test must be idle meanwhile. The address of a line selects
+//! its slice of the shared cache, which changes the time by up to a third, so each batch uses two
+//! other lines. Batches are short and the median counts, so a preempted thread affects one batch
+//! only. Takes about two milliseconds.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -21,7 +22,8 @@ const BATCHES: usize = 41;
 /// Batches before the first that counts.
 const WARMUP_BATCHES: usize = 4;
 
-/// One hop between two cores, in nanoseconds; `None` when they are one and the same, or may not be used.
+/// One hop between two cores, in nanoseconds; `None` when they are one and the same, or may not be
+/// used.
 pub fn hop_ns(cores: CorePair) -> Option<f64> {
     if !cores.is_distinct() {
         return None;

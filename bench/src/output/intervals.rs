@@ -17,8 +17,8 @@ pub struct Intervals {
 }
 
 impl Intervals {
-    /// Formats the next interval as a line. The first interval of a case has a title and a header before it. Round trips
-    /// are full ones. The seconds are measured time, without warm-up.
+    /// Formats the next interval as a line. The first interval of a case has a title and a header
+    /// before it. Round trips are full ones. The seconds are measured time, without warm-up.
     pub fn line(&mut self, result: &TestResult) -> String {
         let title = format!("{} {}", result.name(), size(result.bytes));
         let header = if self.title == title {

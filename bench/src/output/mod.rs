@@ -102,7 +102,8 @@ pub(crate) fn text_table<T: Into<Row>>(
 /// Shorter runs show no bar.
 const SHOWN_FROM: Duration = Duration::from_secs(2);
 
-/// Creates the progress bar of a run of `slices` steps, on standard error, so that standard output has only results. It draws nothing if standard error is no terminal or the run is short.
+/// Creates the progress bar of a run of `slices` steps, on standard error, so that standard output
+/// has only results. It draws nothing if standard error is no terminal or the run is short.
 pub fn progress_bar(slices: u64, expected: Duration) -> ProgressBar {
     let target = match expected > SHOWN_FROM {
         true => ProgressDrawTarget::stderr_with_hz(5),

@@ -1,4 +1,5 @@
-//! The report as one HTML file. It has no scripts and loads nothing, so it opens from a disk, a mail or an archive.
+//! The report as one HTML file. It has no scripts and loads nothing, so it opens from a disk, a
+//! mail or an archive.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,8 @@ tr.ironwarp td:first-child{font-weight:600;color:#1d5bbf}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:4px 20px;margin:0}dt{color:#5b6675}dd{margin:0}\
 ul{margin:0;padding-left:20px}";
 
-/// Writes the page into `folder`, creates the folder if it is missing, and returns the path of the page.
+/// Writes the page into `folder`, creates the folder if it is missing, and returns the path of the
+/// page.
 pub fn write_html(outcome: &Outcome, folder: &Path) -> io::Result<PathBuf> {
     std::fs::create_dir_all(folder)?;
     let path = folder.join(FILE);

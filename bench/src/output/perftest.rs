@@ -1,8 +1,8 @@
 //! Results in the columns of perftest's tools, for scripts that parse their output.
 //!
-//! perftest prints half of the round trip for Sends and Writes, and the full round trip for Reads and atomic operations.
-//! Its MB are 2^20 bytes. Its peak bandwidth is that of its fastest single message; here it is that of the fastest
-//! round.
+//! perftest prints half of the round trip for Sends and Writes, and the full round trip for Reads
+//! and atomic operations. Its MB are 2^20 bytes. Its peak bandwidth is that of its fastest single
+//! message; here it is that of the fastest round.
 
 use std::fmt::Write;
 
@@ -17,7 +17,8 @@ const LATENCY_HEADER: &str = " #bytes #iterations    t_min[usec]    t_max[usec] 
 const BANDWIDTH_HEADER: &str =
     " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]";
 
-/// Formats every result as perftest does: a header for each change of the test, then one line for each result.
+/// Formats every result as perftest does: a header for each change of the test, then one line for
+/// each result.
 pub fn perftest_text(report: &Report) -> String {
     let mut text = String::new();
     let mut last_test = None;

@@ -1,7 +1,8 @@
 //! Plots as SVG text: percentile curves, bandwidth bars, and lines over message sizes.
 //!
-//! The percentile axis is logarithmic in the remaining share, as in HdrHistogram's plotter: 90 %, 99 % and 99.9 % are
-//! equally far apart. The latency axis is logarithmic too, because one plot shows nanoseconds and milliseconds.
+//! The percentile axis is logarithmic in the remaining share, as in HdrHistogram's plotter: 90 %,
+//! 99 % and 99.9 % are equally far apart. The latency axis is logarithmic too, because one plot
+//! shows nanoseconds and milliseconds.
 
 use std::error::Error;
 use std::ops::Range;
@@ -55,8 +56,8 @@ pub(super) fn all(outcome: &Outcome) -> Result<Vec<Plot>, PlotError> {
     Ok(plots)
 }
 
-/// Returns the results that a plot shows. Results with every byte checked are left out: the check dominates them. So is
-/// connection set-up, which is neither a round trip nor a bandwidth.
+/// Returns the results that a plot shows. Results with every byte checked are left out: the check
+/// dominates them. So is connection set-up, which is neither a round trip nor a bandwidth.
 fn plotted_results(outcome: &Outcome, latency: bool) -> impl Iterator<Item = &TestResult> {
     let results = outcome.report.results.iter();
     results.filter(move |result| {
@@ -197,8 +198,8 @@ fn plot_bandwidths(outcome: &Outcome) -> Result<Plot, PlotError> {
     Ok(Plot { title: "Goodput".to_owned(), svg })
 }
 
-/// Plots median round trips or bandwidths over the message sizes, a line for each test. The horizontal axis is the
-/// binary logarithm of the size.
+/// Plots median round trips or bandwidths over the message sizes, a line for each test. The
+/// horizontal axis is the binary logarithm of the size.
 fn plot_over_sizes(outcome: &Outcome, latency: bool) -> Result<Option<Plot>, PlotError> {
     let figure = |result: &TestResult| match latency {
         true => result.rtt_ns.map(|rtt| rtt.p50 as f64 / 1000.0),
@@ -250,7 +251,8 @@ fn label(result: &TestResult) -> String {
     format!("{}{path}", result.name())
 }
 
-/// Returns the colour of a test, the same in every plot: cool for ironwarp, grey for raw frames, warm for Linux.
+/// Returns the colour of a test, the same in every plot: cool for ironwarp, grey for raw frames,
+/// warm for Linux.
 fn colour(result: &TestResult) -> RGBColor {
     match (result.test, result.path, result.wait) {
         (Test::FrameLat | Test::FrameBw, ..) => RGBColor(120, 128, 140),

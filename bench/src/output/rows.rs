@@ -1,7 +1,7 @@
 //! The rows and notes of a report, which the terminal and the page both show.
 //!
-//! A latency is a full round trip; half of it follows where perftest prints the half. A ratio is ours over the
-//! baseline's: the median over the rounds, and the extremes in brackets.
+//! A latency is a full round trip; half of it follows where perftest prints the half. A ratio is
+//! ours over the baseline's: the median over the rounds, and the extremes in brackets.
 
 use crate::report::{Comparison, MedianRange, Report, TestResult};
 use crate::{EndPercent, RttNs};
@@ -78,7 +78,8 @@ pub(super) struct Row<'a> {
     pub cells: Vec<String>,
 }
 
-/// A kind of results: the title and the columns of its figures, and what is compared with baselines.
+/// A kind of results: the title and the columns of its figures, and what is compared with
+/// baselines.
 struct Kind {
     title: &'static str,
     columns: &'static [Column],
@@ -107,8 +108,9 @@ const KINDS: [Kind; 3] = [
     },
 ];
 
-/// Returns the sections that have results: for a terminal `width` columns wide, or without a width for a page, which has
-/// more columns. Comparisons with baselines have a section of their own, so that every table fits a laptop's window.
+/// Returns the sections that have results: for a terminal `width` columns wide, or without a width
+/// for a page, which has more columns. Comparisons with baselines have a section of their own, so
+/// that every table fits a laptop's window.
 pub(super) fn sections(report: &Report, width: Option<usize>) -> Vec<Section<'_>> {
     let mut of_kind: [Vec<&TestResult>; 3] = Default::default();
     for result in &report.results {
@@ -192,7 +194,8 @@ fn comparisons<'a>(kind: &Kind, mut results: Vec<&'a TestResult>) -> Section<'a>
     Section::new((&what, remarks), heads, results, cells)
 }
 
-/// Returns the columns of the settings in which results differ, and the settings that all of them have.
+/// Returns the columns of the settings in which results differ, and the settings that all of them
+/// have.
 fn settings(results: &[&TestResult]) -> (Vec<&'static Column>, Vec<String>) {
     let (mut columns, mut common) = (Vec::new(), Vec::new());
     for column in &SETTINGS {
@@ -219,7 +222,8 @@ fn table_width(columns: &[&Column], results: &[&TestResult]) -> usize {
     columns.iter().map(widest).map(|width| width + 3).sum::<usize>() + 1
 }
 
-/// Returns a line about the rounds, then a line for each result with errors and for each note of a result.
+/// Returns a line about the rounds, then a line for each result with errors and for each note of a
+/// result.
 pub(super) fn notes(report: &Report) -> Vec<String> {
     let results = &report.results;
     // The results may come from a file, with any numbers.
@@ -240,7 +244,8 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     notes
 }
 
-/// Returns the smallest and the largest share of a queue pair, and the fairness index of Jain, 1 if all are equal.
+/// Returns the smallest and the largest share of a queue pair, and the fairness index of Jain, 1 if
+/// all are equal.
 fn shares_of_qps(messages: &[u64]) -> Option<String> {
     let (count, sum) = (messages.len() as f64, messages.iter().map(|&messages| messages as f64).sum::<f64>());
     let squares: f64 = messages.iter().map(|&messages| (messages as f64).powi(2)).sum();

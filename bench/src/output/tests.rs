@@ -10,7 +10,8 @@ use crate::report::SCHEMA;
 use crate::rounds::{CaseTotals, Round, Rounds};
 use crate::{Case, EndUsage, PathKind, Slice, Test, Wait};
 
-/// Raw frames, Sends and blocking TCP at 64 bytes, raw frames and Writes in one direction, over two rounds.
+/// Raw frames, Sends and blocking TCP at 64 bytes, raw frames and Writes in one direction, over two
+/// rounds.
 fn outcome() -> Outcome {
     let mut blocking = Case::new(Test::TcpLat, 64, 1500, PathKind::Veth);
     blocking.wait = Wait::Block;

@@ -7,8 +7,8 @@ use crate::{Case, EndPercent, EndUsage, Latency, Slice};
 /// Nanoseconds a second.
 const NS_PER_S: f64 = 1e9;
 
-/// One case's slices over the rounds that count, added up. Errors and verified bytes are those of all rounds: a lost message
-/// always counts.
+/// One case's slices over the rounds that count, added up. Errors and verified bytes are those of
+/// all rounds: a lost message always counts.
 pub struct CaseTotals(Slice);
 
 impl CaseTotals {

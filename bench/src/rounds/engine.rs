@@ -108,7 +108,8 @@ fn relative_change(before: Option<f64>, after: Option<f64>) -> Option<f64> {
 }
 
 impl Rounds {
-    /// Adds rounds until the plan is fulfilled. A round ends with the floor that the next one begins with.
+    /// Adds rounds until the plan is fulfilled. A round ends with the floor that the next one
+    /// begins with.
     fn measure<P: CaseRunner>(
         &mut self,
         runner: &mut P,
@@ -171,8 +172,8 @@ impl Rounds {
         CaseRounds { rounds: self, case }
     }
 
-    /// Merges pairs of rounds, so that an unlimited run needs a limited amount of memory. Steady rounds are merged with
-    /// steady ones, because the others may not count.
+    /// Merges pairs of rounds, so that an unlimited run needs a limited amount of memory. Steady
+    /// rounds are merged with steady ones, because the others may not count.
     fn halve(&mut self) {
         let (steady, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.rounds).into_iter().partition(Round::is_steady);

@@ -17,7 +17,8 @@ pub fn create(input: &mut Input<'_>, program: &mut Program, end: usize) {
         let attr = attr.unwrap_or(iw_cq_attr { size: size_of::<iw_cq_attr>() as u32, depth, core });
         let attr = iw_cq_attr { core, ..attr };
         let (given, mut made) = (of_any_size(input, attr, |attr, size| attr.size = size), iw_cq::default());
-        // SAFETY: a handle of this library, a struct of the size that it states, and memory for the value.
+        // SAFETY: a handle of this library, a struct of the size that it states, and memory for the
+        // value.
         let created =
             unsafe { iw_cq_create_with(ctx, pointer(input, given.as_ptr().cast_mut()).cast(), &mut made) };
         if good(created) {
@@ -50,7 +51,8 @@ fn core(input: &mut Input<'_>) -> i32 {
     }
 }
 
-/// Calls `set` with room for a struct of some size. Returns the struct if it was set and the size is that of this version.
+/// Calls `set` with room for a struct of some size. Returns the struct if it was set and the size
+/// is that of this version.
 fn init<T: Copy>(input: &mut Input<'_>, set: impl FnOnce(*mut T, usize) -> i32) -> Option<T> {
     let size = if input.u8() < 200 { size_of::<T>() } else { input.below(256) };
     let mut words = vec![0u64; size.div_ceil(8)].into_boxed_slice();

@@ -24,7 +24,8 @@ fn any_address(input: &mut Input<'_>, usual: u8) -> iw_addr {
     chosen
 }
 
-/// Parameters as a caller of any version may give them: they and the private data are as long as they say.
+/// Parameters as a caller of any version may give them: they and the private data are as long as
+/// they say.
 struct Params {
     words: Option<Box<[u64]>>,
     _private_data: Box<[u8]>,

@@ -1,9 +1,11 @@
-//! The C API as a sequence of calls with handles that are right, stale, foreign or of another kind, on two stacks that
-//! are linked by memory. Every pointer that a call gets keeps the promise of the header and no more: lists, texts and
-//! structs are as long as they say, and registered memory is freed when the library says that it is unused. So
-//! AddressSanitizer sees every access beyond that, and LeakSanitizer what a closed object leaves behind.
+//! The C API as a sequence of calls with handles that are right, stale, foreign or of another kind,
+//! on two stacks that are linked by memory. Every pointer that a call gets keeps the promise of the
+//! header and no more: lists, texts and structs are as long as they say, and registered memory is
+//! freed when the library says that it is unused. So AddressSanitizer sees every access beyond
+//! that, and LeakSanitizer what a closed object leaves behind.
 //!
-//! A panic is `IW_E_INTERNAL` in C; here it ends the run, as does an error number that no call may return.
+//! A panic is `IW_E_INTERNAL` in C; here it ends the run, as does an error number that no call may
+//! return.
 #![no_main]
 
 mod attributes;

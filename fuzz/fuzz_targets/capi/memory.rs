@@ -16,7 +16,8 @@ pub fn register(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let (bytes, mut mr, mut allocated) = (Bytes::new(length), null_mut(), null_mut());
     let (address, kind) = (bytes.address.cast(), input.u8() % 8);
     let out = pointer(input, &mut mr);
-    // SAFETY: handles of this library, memory for values, and bytes that are freed when the library says so.
+    // SAFETY: handles of this library, memory for values, and bytes that are freed when the library
+    // says so.
     let registered = unsafe {
         match kind {
             0..=2 => iw_mr_register(ctx, pd, address, length, access, out),

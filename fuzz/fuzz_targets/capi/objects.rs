@@ -34,7 +34,8 @@ pub fn create_qp(input: &mut Input<'_>, program: &mut Program, end: usize) {
     attr.size = size;
     let given = shortened(&attr, size as usize);
     let mut qp = iw_qp::default();
-    // SAFETY: handles of this library, a struct of the size that it states, and memory for the value.
+    // SAFETY: handles of this library, a struct of the size that it states, and memory for the
+    // value.
     if good(unsafe { iw_qp_create(ctx, pd, pointer(input, given.as_ptr().cast_mut()).cast(), &mut qp) }) {
         program.ends[end].qps.push(qp);
     }
@@ -174,7 +175,8 @@ unsafe fn ports(input: &mut Input<'_>, ctx: *mut iw_ctx) {
     // SAFETY: the struct is made of numbers.
     let mut addresses = vec![unsafe { std::mem::zeroed::<iw_port_address>() }; count].into_boxed_slice();
     let size = if input.u8() < 200 { size_of::<iw_port_info>() as u32 } else { u32::from(input.u8() % 129) };
-    // SAFETY: guaranteed by the caller; there is room for a struct of that size and for as many addresses.
+    // SAFETY: guaranteed by the caller; there is room for a struct of that size and for as many
+    // addresses.
     unsafe {
         words.as_mut_ptr().cast::<u32>().write(size);
         good(iw_ports(ctx));

@@ -50,8 +50,8 @@ pub fn send(input: &mut Input<'_>, program: &mut Program, end: usize) {
     });
 }
 
-/// Calls `post` with requests, their size and number, whose lists are as long as they say, and with memory for the number
-/// of those that were posted.
+/// Calls `post` with requests, their size and number, whose lists are as long as they say, and with
+/// memory for the number of those that were posted.
 pub fn send_by(
     input: &mut Input<'_>,
     program: &mut Program,
@@ -139,8 +139,8 @@ pub fn receive(input: &mut Input<'_>, program: &mut Program, end: usize) {
     });
 }
 
-/// Calls `post` with receives and their number, whose lists are as long as they say, and with memory for the number of
-/// those that were posted.
+/// Calls `post` with receives and their number, whose lists are as long as they say, and with
+/// memory for the number of those that were posted.
 pub fn receive_by(
     input: &mut Input<'_>,
     program: &mut Program,

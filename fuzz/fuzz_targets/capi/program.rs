@@ -1,4 +1,5 @@
-//! The program that calls the library: its two ends with all objects, live and stale, and the checks of each answer.
+//! The program that calls the library: its two ends with all objects, live and stale, and the
+//! checks of each answer.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CStr, CString};

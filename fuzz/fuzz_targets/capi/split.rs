@@ -1,4 +1,5 @@
-//! Ends of queues that are split from their context: other threads may use them, here the same one does.
+//! Ends of queues that are split from their context: other threads may use them, here the same one
+//! does.
 
 use std::ptr::null_mut;
 

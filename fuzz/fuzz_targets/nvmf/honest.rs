@@ -1,4 +1,5 @@
-//! The honest host: writes and reads extents of its own, one command for each at a time, and knows what must be there.
+//! The honest host: writes and reads extents of its own, one command for each at a time, and knows
+//! what must be there.
 
 use std::collections::BTreeMap;
 

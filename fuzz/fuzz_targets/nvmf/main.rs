@@ -1,9 +1,9 @@
-//! The NVMe target's transport: two hosts in virtual time, one of which sends anything in any order, and disks that hang,
-//! fail and answer in any order.
+//! The NVMe target's transport: two hosts in virtual time, one of which sends anything in any
+//! order, and disks that hang, fail and answer in any order.
 //!
-//! After each step everything of the core has one owner, and the honest host's connections stand. In the end each of its
-//! commands has one response, its data is there, and nothing is left of the other host.
-//! `apps/iwarp-nvmf/tests/any_steps.rs` runs the same steps from random inputs.
+//! After each step everything of the core has one owner, and the honest host's connections stand.
+//! In the end each of its commands has one response, its data is there, and nothing is left of the
+//! other host. `apps/iwarp-nvmf/tests/any_steps.rs` runs the same steps from random inputs.
 #![no_main]
 
 /// What the world takes from the tests of iwarp-nvmf.

@@ -1,4 +1,5 @@
-//! Times one pass over a payload against separate passes: nanoseconds a piece, medians of alternating rounds.
+//! Times one pass over a payload against separate passes: nanoseconds a piece, medians of
+//! alternating rounds.
 //!
 //! `cargo run --release -p ironwarp-arch --example one_pass`
 

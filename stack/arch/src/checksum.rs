@@ -1,13 +1,15 @@
 //! The Internet checksum (RFC 1071): ones' complement sums of 16-bit words.
 //!
-//! Takes bytes and gives sums of words in network order, not inverted. A sum is a `u32` that may be folded later. Up
-//! to 65 000 sums of pieces may be added with `+` if every piece but the last has even length; [`at_offset`]
-//! converts the sum of a piece that begins at an odd offset. Cannot fail.
+//! Takes bytes and gives sums of words in network order, not inverted. A sum is a `u32` that may be
+//! folded later. Up to 65 000 sums of pieces may be added with `+` if every piece but the last has
+//! even length; [`at_offset`] converts the sum of a piece that begins at an odd offset. Cannot
+//! fail.
 //!
-//! Cost, hot: 3 ns for 20 to 64 B, 15 ns for 1460 B, 85 ns for 9000 B, which is 100 GB/s with AVX2 and a third of
-//! that without.
+//! Cost, hot: 3 ns for 20 to 64 B, 15 ns for 1460 B, 85 ns for 9000 B, which is 100 GB/s with AVX2
+//! and a third of that without.
 
-/// Returns the sum of the words of `bytes`, an odd last byte padded with zero (RFC 1071 s1). At most 0xffff.
+/// Returns the sum of the words of `bytes`, an odd last byte padded with zero (RFC 1071 s1). At
+/// most 0xffff.
 ///
 /// ```
 /// use ironwarp_arch::checksum::{fold, sum};
@@ -26,12 +28,13 @@ pub fn sum(bytes: &[u8]) -> u32 {
 /// Returns the 16-bit sum: carries are added at the low end (RFC 1071 s1).
 #[inline]
 pub fn fold(sum: u32) -> u16 {
-    // The upper half of this addition is the sum of both halves, and the carry of the lower half is the end-around carry.
+    // The upper half of this addition is the sum of both halves, and the carry of the lower half is
+    // the end-around carry.
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
-/// Returns the part of a piece's sum in the sum of the whole if the piece begins at byte `offset`: at an odd offset
-/// its bytes are swapped (RFC 1071 s2(B)). At most 0xffff.
+/// Returns the part of a piece's sum in the sum of the whole if the piece begins at byte `offset`:
+/// at an odd offset its bytes are swapped (RFC 1071 s2(B)). At most 0xffff.
 ///
 /// ```
 /// use ironwarp_arch::checksum::{at_offset, fold, sum};
@@ -44,8 +47,8 @@ pub fn at_offset(sum: u32, offset: usize) -> u32 {
     u32::from(if offset % 2 == 1 { folded.swap_bytes() } else { folded })
 }
 
-/// Returns the sum of the pseudo-header of an IPv4 packet's upper layer (RFC 9293 s3.1): addresses in network order,
-/// protocol number, octets from the upper header's first to the payload's last.
+/// Returns the sum of the pseudo-header of an IPv4 packet's upper layer (RFC 9293 s3.1): addresses
+/// in network order, protocol number, octets from the upper header's first to the payload's last.
 #[inline]
 pub fn pseudo_header_v4(source: [u8; 4], destination: [u8; 4], protocol: u8, upper_bytes: u16) -> u32 {
     let words = |address: [u8; 4]| {
@@ -55,7 +58,8 @@ pub fn pseudo_header_v4(source: [u8; 4], destination: [u8; 4], protocol: u8, upp
     words(source) + words(destination) + u32::from(protocol) + u32::from(upper_bytes)
 }
 
-/// Below this length, adding with carry takes fewer instructions than vectors: 96 against 126 for 120 bytes.
+/// Below this length, adding with carry takes fewer instructions than vectors: 96 against 126 for
+/// 120 bytes.
 const VECTOR_BYTES_MIN: usize = 256;
 
 /// Returns the folded sum of words in host byte order.
@@ -133,8 +137,8 @@ fn wide(bytes: &[u8]) -> u16 {
     fold_wide(lanes.iter().sum::<u64>() + u64::from(narrow(rest)))
 }
 
-/// [`wide`] for processors with AVX2. Written out: whether the compiler vectorises a loop with AVX2 depends on what it
-/// inlines into what, and without vectors it takes five times the instructions.
+/// [`wide`] for processors with AVX2. Written out: whether the compiler vectorises a loop with AVX2
+/// depends on what it inlines into what, and without vectors it takes five times the instructions.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86 {
     use super::{fold_wide, narrow};

@@ -1,23 +1,24 @@
 //! Nanoseconds from the time-stamp counter.
 //!
-//! The counter is read without a system call and converted by a fixed-point multiplication. A reading takes 9.5 ns
-//! where a virtual machine makes the counter slow, against 20 to 45 ns for the system's clock. The rate is measured
-//! once against the system's monotonic clock. The counter is used if it has a constant rate, as reported by the
-//! processor or because Linux itself uses it, unless Linux has found it unstable; otherwise the system's clock is read.
-//! Cannot fail.
+//! The counter is read without a system call and converted by a fixed-point multiplication. A
+//! reading takes 9.5 ns where a virtual machine makes the counter slow, against 20 to 45 ns for the
+//! system's clock. The rate is measured once against the system's monotonic clock. The counter is
+//! used if it has a constant rate, as reported by the processor or because Linux itself uses it,
+//! unless Linux has found it unstable; otherwise the system's clock is read. Cannot fail.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How long the counter is compared with the system's clock: 20 ms gives a rate that is accurate to a few parts in a
-/// million.
+/// How long the counter is compared with the system's clock: 20 ms gives a rate that is accurate to
+/// a few parts in a million.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
 /// Readings of both clocks, of which the fastest pair is used: at least one is not interrupted.
 const SAMPLES: usize = 16;
 
-/// A clock in nanoseconds since its creation. It never goes back on one thread. Copies on other cores agree if the
-/// processor keeps their counters synchronised, which one with a constant rate does.
+/// A clock in nanoseconds since its creation. It never goes back on one thread. Copies on other
+/// cores agree if the processor keeps their counters synchronised, which one with a constant rate
+/// does.
 #[derive(Clone, Copy, Debug)]
 pub struct TscClock {
     source: Source,
@@ -32,7 +33,8 @@ enum Source {
 }
 
 impl TscClock {
-    /// Measures the counter's rate, which takes 20 ms of this thread's time at the first call in a process.
+    /// Measures the counter's rate, which takes 20 ms of this thread's time at the first call in a
+    /// process.
     pub fn calibrated() -> Self {
         let steady = system_verdict().unwrap_or_else(counter_is_steady);
         // The rate is the processor's: one measurement serves every stack of the process.
@@ -46,7 +48,8 @@ impl TscClock {
     pub fn now_ns(&self) -> u64 {
         match self.source {
             Source::Counter { start, ns_per_tick } => {
-                // A core whose counter lags may read less than the start at first: that is time zero.
+                // A core whose counter lags may read less than the start at first: that is time
+                // zero.
                 scale(read_counter().saturating_sub(start), ns_per_tick)
             }
             Source::System(start) => system_ns(start),
@@ -73,7 +76,8 @@ fn measure() -> Option<u64> {
     ns_per_tick(last.saturating_sub(first), end.duration_since(start))
 }
 
-/// Reads the counter and the system's clock at one moment: the fastest of several pairs of readings.
+/// Reads the counter and the system's clock at one moment: the fastest of several pairs of
+/// readings.
 fn both_clocks() -> (u64, Instant) {
     let samples = (0..SAMPLES).map(|_| {
         let (before, now, after) = (read_counter(), Instant::now(), read_counter());
@@ -83,8 +87,8 @@ fn both_clocks() -> (u64, Instant) {
     samples.min_by_key(|(took, ..)| *took).map_or((0, Instant::now()), |(_, ticks, now)| (ticks, now))
 }
 
-/// Returns nanoseconds per tick in 32.32 fixed point, or `None` for a counter that stands still or is slower than 1
-/// Hz.
+/// Returns nanoseconds per tick in 32.32 fixed point, or `None` for a counter that stands still or
+/// is slower than 1 Hz.
 fn ns_per_tick(ticks: u64, elapsed: Duration) -> Option<u64> {
     let ns = (elapsed.as_nanos() << 32).checked_div(ticks.into())?;
     ns.try_into().ok().filter(|ns| *ns > 0)
@@ -109,7 +113,8 @@ fn read_counter() -> u64 {
     return 0;
 }
 
-/// Returns whether the counter has a constant rate in every power state: CPUID leaf 0x80000007, EDX bit 8.
+/// Returns whether the counter has a constant rate in every power state: CPUID leaf 0x80000007, EDX
+/// bit 8.
 fn counter_is_steady() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
@@ -131,9 +136,9 @@ fn system_verdict() -> Option<bool> {
     Some(verdict(&read("available_clocksource")?, &read("current_clocksource")?, counter_is_steady))
 }
 
-/// Judges by the lists of clock sources. Linux compares the counter with other clocks, and takes it off the list when it
-/// has found it unstable. Virtual machines often have a constant rate but do not report it; there Linux may use the
-/// counter although the processor does not call it steady.
+/// Judges by the lists of clock sources. Linux compares the counter with other clocks, and takes it
+/// off the list when it has found it unstable. Virtual machines often have a constant rate but do
+/// not report it; there Linux may use the counter although the processor does not call it steady.
 fn verdict(available: &str, current: &str, is_steady: impl Fn() -> bool) -> bool {
     let available = available.split_whitespace().any(|name| name == "tsc");
     available && (current.trim_end() == "tsc" || is_steady())

@@ -1,8 +1,9 @@
 //! Words that other processes can read: a file mapped into memory, accessed as atomics.
 //!
-//! The writer maps its own file, and every thread of the process may load and store its words at any time. A reader
-//! reads the file as a file, so its contents cannot harm it. Without a file the words are on the heap. Creation can
-//! fail as file operations do; access cannot. Cost of a load or store: one bounds check and one plain instruction.
+//! The writer maps its own file, and every thread of the process may load and store its words at
+//! any time. A reader reads the file as a file, so its contents cannot harm it. Without a file the
+//! words are on the heap. Creation can fail as file operations do; access cannot. Cost of a load or
+//! store: one bounds check and one plain instruction.
 
 use core::ops::{Deref, Range};
 use core::ptr::NonNull;
@@ -14,11 +15,12 @@ use std::sync::Arc;
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Words of a line. A line starts at a multiple of its size, so two lines share neither a cache line nor the pair of
-/// lines that a processor fetches together.
+/// Words of a line. A line starts at a multiple of its size, so two lines share neither a cache
+/// line nor the pair of lines that a processor fetches together.
 pub const LINE_WORDS: usize = 16;
 
-/// A range of 64-bit words, shared with its clones and slices, and through its file with other processes.
+/// A range of 64-bit words, shared with its clones and slices, and through its file with other
+/// processes.
 ///
 /// The first word is at a multiple of 128 bytes.
 #[derive(Clone)]
@@ -43,12 +45,13 @@ impl SharedWords {
         SharedWords { first, words, _memory: Arc::new(Memory { first, words, mapped: false }) }
     }
 
-    /// Returns at least `words` words, in whole lines, of an open file. The file grows to hold them, and the new
-    /// part is zero.
+    /// Returns at least `words` words, in whole lines, of an open file. The file grows to hold
+    /// them, and the new part is zero.
     ///
-    /// The file must be open for reading and writing. Choose a file system that lives in memory (`/run`,
-    /// `/dev/shm`): elsewhere the kernel may stop a storing thread while it writes the file out. A process that may write
-    /// the file may also cut it short, which ends this process by a signal at its next access.
+    /// The file must be open for reading and writing. Choose a file system that lives in memory
+    /// (`/run`, `/dev/shm`): elsewhere the kernel may stop a storing thread while it writes the
+    /// file out. A process that may write the file may also cut it short, which ends this process
+    /// by a signal at its next access.
     pub fn in_file(file: &File, words: usize) -> io::Result<Self> {
         let words = words.max(1).next_multiple_of(LINE_WORDS);
         let bytes = words.checked_mul(size_of::<AtomicU64>()).ok_or(io::ErrorKind::InvalidInput)?;
@@ -57,8 +60,8 @@ impl SharedWords {
         Ok(SharedWords { first, words, _memory: Arc::new(Memory { first, words, mapped: true }) })
     }
 
-    /// Returns the words of `range` as another handle, or `None` if they do not all exist. A slice that begins at a
-    /// multiple of [`LINE_WORDS`] shares no cache line with the words before it.
+    /// Returns the words of `range` as another handle, or `None` if they do not all exist. A slice
+    /// that begins at a multiple of [`LINE_WORDS`] shares no cache line with the words before it.
     pub fn slice(&self, range: Range<usize>) -> Option<Self> {
         let words = self.get(range)?;
         let first = NonNull::from(words).cast();
@@ -71,8 +74,9 @@ impl Deref for SharedWords {
 
     #[inline(always)]
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: `first` begins `words` words that `_memory` keeps alive and in place, initialised. They are
-        // accessed only as atomics in this process, and by the kernel when a reader copies them.
+        // SAFETY: `first` begins `words` words that `_memory` keeps alive and in place,
+        // initialised. They are accessed only as atomics in this process, and by the kernel when a
+        // reader copies them.
         unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.words) }
     }
 }
@@ -101,7 +105,8 @@ impl<const N: usize> Deref for SharedArray<N> {
 
     #[inline(always)]
     fn deref(&self) -> &[AtomicU64; N] {
-        // SAFETY: `new` has checked that there are `N` words, and their number never changes. As for `SharedWords`.
+        // SAFETY: `new` has checked that there are `N` words, and their number never changes. As
+        // for `SharedWords`.
         unsafe { self.words.first.cast::<[AtomicU64; N]>().as_ref() }
     }
 }

@@ -1,4 +1,5 @@
-//! The header that is kept in the repository is the one that the sources make, and compilers of C and C++ take it.
+//! The header that is kept in the repository is the one that the sources make, and compilers of C
+//! and C++ take it.
 #![forbid(unsafe_code)]
 
 use std::fs;

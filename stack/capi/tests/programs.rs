@@ -1,4 +1,5 @@
-//! Programs in C against the library, under the compiler's sanitizers: each operation once, and each misuse.
+//! Programs in C against the library, under the compiler's sanitizers: each operation once, and
+//! each misuse.
 #![forbid(unsafe_code)]
 
 mod built;
@@ -50,8 +51,8 @@ fn misuse_of_windows_and_words_gets_error_numbers_and_the_connection_stays() {
     assert_eq!(printed(&program, &[]), "every misuse of memory got its number\n");
 }
 
-/// tests/c/frozen/ironwarp.h is the header as it was when the interface was frozen. It is not changed with the library, only
-/// replaced when the upper half of IW_ABI_VERSION changes.
+/// tests/c/frozen/ironwarp.h is the header as it was when the interface was frozen. It is not
+/// changed with the library, only replaced when the upper half of IW_ABI_VERSION changes.
 #[test]
 fn a_program_of_the_frozen_header_works_with_this_library() {
     let frozen = here().join("tests/c/frozen");
@@ -65,7 +66,8 @@ fn programs_of_older_and_newer_headers_work_with_this_library() {
     assert_eq!(printed(&program, &[]), "programs of other headers work\n");
 }
 
-/// docs/embedding.md shows a whole program: it compiles as it stands there and does what the page says.
+/// docs/embedding.md shows a whole program: it compiles as it stands there and does what the page
+/// says.
 #[test]
 fn the_sample_of_the_guide_compiles_and_runs() {
     let guide = std::fs::read_to_string(here().join("../../docs/embedding.md")).expect("the guide");

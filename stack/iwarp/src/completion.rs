@@ -16,8 +16,8 @@ bitflags::bitflags! {
         const SOLICITED = 1;
         /// The received Send invalidated the steering tag in [`Completion::invalidated`].
         const INVALIDATED = 2;
-        /// An atomic operation on local memory. [`Completion::immediate`] holds the word's value before the
-        /// operation.
+        /// An atomic operation on local memory. [`Completion::immediate`] holds the word's value
+        /// before the operation.
         const LOCAL_ATOMIC = 4;
     }
 }
@@ -33,17 +33,17 @@ pub enum CompletionStatus {
     FlushedInError,
     /// The message is longer than its buffer or than the longest message allowed.
     LocalLength,
-    /// A list element names memory that this request may not use: unknown key, other protection domain, missing
-    /// right, out of bounds, or revoked.
+    /// A list element names memory that this request may not use: unknown key, other protection
+    /// domain, missing right, out of bounds, or revoked.
     LocalProtection,
-    /// The peer's response does not match the Read or atomic operation: another buffer, another offset, too long or
-    /// too short.
+    /// The peer's response does not match the Read or atomic operation: another buffer, another
+    /// offset, too long or too short.
     BadResponse,
-    /// The queue pair cannot carry out the request: a Read without a sink element, with an ORD of 0, or without memory for
-    /// the first one.
+    /// The queue pair cannot carry out the request: a Read without a sink element, with an ORD of
+    /// 0, or without memory for the first one.
     LocalOperation,
-    /// A window or fast region cannot be bound: it is already bound, it or the region belongs to another protection
-    /// domain, or the region does not allow it.
+    /// A window or fast region cannot be bound: it is already bound, it or the region belongs to
+    /// another protection domain, or the region does not allow it.
     MemoryBind,
 }
 
@@ -85,8 +85,8 @@ pub struct Completion {
     pub wr_id: u64,
     /// The queue pair that carried the request out; 0 if none did.
     pub qp: QpNum,
-    /// Bytes of the message that was received, read, sent or written. 0 if the status is not success or the request
-    /// sends nothing.
+    /// Bytes of the message that was received, read, sent or written. 0 if the status is not
+    /// success or the request sends nothing.
     pub byte_len: u32,
     /// The outcome.
     pub status: CompletionStatus,
@@ -94,18 +94,19 @@ pub struct Completion {
     pub opcode: CompletionOpcode,
     /// Additional information.
     pub flags: CompletionFlags,
-    /// The steering tag that the peer's Send invalidated, if [`CompletionFlags::INVALIDATED`] is set.
+    /// The steering tag that the peer's Send invalidated, if [`CompletionFlags::INVALIDATED`] is
+    /// set.
     pub invalidated: STag,
-    /// With [`CompletionOpcode::ReceiveImmediate`], the eight octets as the peer's application passed them; with
-    /// [`CompletionOpcode::Immediate`], those that were sent. With
-    /// [`CompletionFlags::LOCAL_ATOMIC`], the word's value before the operation in the machine's byte order. Zeros
-    /// otherwise.
+    /// With [`CompletionOpcode::ReceiveImmediate`], the eight octets as the peer's application
+    /// passed them; with [`CompletionOpcode::Immediate`], those that were sent. With
+    /// [`CompletionFlags::LOCAL_ATOMIC`], the word's value before the operation in the machine's
+    /// byte order. Zeros otherwise.
     pub immediate: [u8; 8],
 }
 
 impl Completion {
-    /// Returns the word's value before an atomic operation on local memory. An operation on the peer's memory stores
-    /// that value in the sink of the request instead.
+    /// Returns the word's value before an atomic operation on local memory. An operation on the
+    /// peer's memory stores that value in the sink of the request instead.
     pub fn original(&self) -> Option<u64> {
         let done =
             self.flags.contains(CompletionFlags::LOCAL_ATOMIC) && self.status == CompletionStatus::Success;

@@ -1,8 +1,8 @@
 //! How a lower layer carries DDP segments: the frame around each.
 //!
-//! [`Mpa`](crate::mpa::Mpa) frames them for a byte stream: length, pad, CRC and markers (RFC 5044). A lower layer whose
-//! messages have boundaries and a digest of their own needs no frame. A [`Stream`](crate::Stream) is generic over it, so
-//! no call is dynamic.
+//! [`Mpa`](crate::mpa::Mpa) frames them for a byte stream: length, pad, CRC and markers (RFC 5044).
+//! A lower layer whose messages have boundaries and a digest of their own needs no frame. A
+//! [`Stream`](crate::Stream) is generic over it, so no call is dynamic.
 
 use ironwarp_arch::one_pass::{CrcAndSum, Kernel};
 use ironwarp_arch::{checksum, crc32c};
@@ -28,7 +28,8 @@ pub trait Framing: Default {
         room
     }
 
-    /// Returns MULPDU, the longest ULPDU of a frame in `usable` octets (RFC 5041 s3, requirement 1).
+    /// Returns MULPDU, the longest ULPDU of a frame in `usable` octets (RFC 5041 s3, requirement
+    /// 1).
     fn mulpdu(usable: usize) -> usize;
 
     /// Returns whether a frame with a ULPDU of `ulpdu_bytes` octets fits in `usable` octets.
@@ -37,19 +38,20 @@ pub trait Framing: Default {
         ulpdu_bytes <= Self::mulpdu(usable)
     }
 
-    /// Completes the frame whose ULPDU is at `room[HEAD_BYTES..HEAD_BYTES + ulpdu_bytes]`. Returns its length, or 0 if
-    /// `room` is too short; then nothing has changed.
+    /// Completes the frame whose ULPDU is at `room[HEAD_BYTES..HEAD_BYTES + ulpdu_bytes]`. Returns
+    /// its length, or 0 if `room` is too short; then nothing has changed.
     fn complete(&mut self, room: &mut [u8], ulpdu_bytes: usize) -> usize;
 
     /// Returns whether the fast path may write frames, with [`Framing::complete_fast`].
     fn is_fast(&self) -> bool;
 
-    /// [`Framing::complete`] of a framing that [is fast](Framing::is_fast). With `SUMMED` it may also return the sum of
-    /// the words of a short frame (RFC 1071), if one pass gives both.
+    /// [`Framing::complete`] of a framing that [is fast](Framing::is_fast). With `SUMMED` it may
+    /// also return the sum of the words of a short frame (RFC 1071), if one pass gives both.
     fn complete_fast<const SUMMED: bool>(&self, room: &mut [u8], ulpdu_bytes: usize) -> (usize, Option<u32>);
 
-    /// Returns a frame at the front of `room` whose payload is copied, checked and summed in one pass; `None` if it takes
-    /// several passes. The ULPDU is `header_bytes` of headers and `payload_bytes` of payload.
+    /// Returns a frame at the front of `room` whose payload is copied, checked and summed in one
+    /// pass; `None` if it takes several passes. The ULPDU is `header_bytes` of headers and
+    /// `payload_bytes` of payload.
     fn in_one_pass<'a>(
         &self,
         room: &'a mut [u8],
@@ -57,8 +59,8 @@ pub trait Framing: Default {
         payload_bytes: usize,
     ) -> Option<OnePassFrame<'a>>;
 
-    /// Returns whether frames that arrive out of order can be told apart, so that their payload may be placed before
-    /// their predecessors arrive (RFC 5041 s3, requirement 5).
+    /// Returns whether frames that arrive out of order can be told apart, so that their payload may
+    /// be placed before their predecessors arrive (RFC 5041 s3, requirement 5).
     fn finds_frames_out_of_order(&self) -> bool;
 }
 
@@ -73,8 +75,9 @@ pub struct OnePassFrame<'a> {
 }
 
 impl<'a> OnePassFrame<'a> {
-    /// Returns the frame in `frame`, all of it: `head_bytes`, of which those from `headers_at` are headers, the payload,
-    /// the CRC. All lengths are even. `None` if the processor needs several passes.
+    /// Returns the frame in `frame`, all of it: `head_bytes`, of which those from `headers_at` are
+    /// headers, the payload, the CRC. All lengths are even. `None` if the processor needs several
+    /// passes.
     pub fn new(frame: &'a mut [u8], head_bytes: usize, headers_at: usize) -> Option<Self> {
         let kernel = Kernel::detect()?;
         let (covered, crc) = frame.split_last_chunk_mut()?;
@@ -87,8 +90,8 @@ impl<'a> OnePassFrame<'a> {
         self.head.get_mut(self.headers_at..).unwrap_or_default()
     }
 
-    /// Copies the payload with `copy`, which continues a CRC, and completes the frame. Returns its length and the sum of
-    /// its words.
+    /// Copies the payload with `copy`, which continues a CRC, and completes the frame. Returns its
+    /// length and the sum of its words.
     pub fn complete<E>(
         self,
         copy: impl FnOnce(Kernel, u32, &mut [u8]) -> Result<CrcAndSum, E>,

@@ -1,7 +1,8 @@
 //! MPA, DDP and RDMAP: from the bytes of a TCP stream to registered memory, and back.
 //!
 //! - [`mpa`]: start-up frames, FPDUs, CRC and markers (RFC 5044, RFC 6581).
-//! - [`framing`]: what a stream asks of the frames around its segments; MPA's FPDUs are one implementation.
+//! - [`framing`]: what a stream asks of the frames around its segments; MPA's FPDUs are one
+//!   implementation.
 //! - [`ddp`]: segment headers and the checks before placement (RFC 5041).
 //! - [`rdmap`]: operations, outstanding requests, the Terminate message (RFC 5040, RFC 7306).
 //! - [`terminate`]: the error codes that all three layers report.

@@ -1,7 +1,7 @@
 //! The error code of a Terminate message, shared by all layers.
 //!
-//! MPA, DDP and RDMAP convert their faults to [`Terminate`]. The message that carries the code is RDMAP's
-//! ([`rdmap::terminate`](crate::rdmap::terminate)), so this module depends on no layer.
+//! MPA, DDP and RDMAP convert their faults to [`Terminate`]. The message that carries the code is
+//! RDMAP's ([`rdmap::terminate`](crate::rdmap::terminate)), so this module depends on no layer.
 //! Source: the tables in RFC 5040 s4.8, RFC 5041 s7.2, RFC 5044 s8 and RFC 6581 s8.
 
 use core::fmt;

@@ -1,8 +1,9 @@
 //! Work requests, in the form in which they are stored in the slots of a queue.
 //!
-//! The application's thread writes a slot in place and the core reads it in place. The first cache line holds the
-//! header and the first two gather elements, so a small message costs one line. Inline bytes take the space of the
-//! gather list. Elements are stored in the machine's byte order, because a slot never leaves its process.
+//! The application's thread writes a slot in place and the core reads it in place. The first cache
+//! line holds the header and the first two gather elements, so a small message costs one line.
+//! Inline bytes take the space of the gather list. Elements are stored in the machine's byte order,
+//! because a slot never leaves its process.
 
 use core::fmt;
 
@@ -42,16 +43,18 @@ pub enum SendOpcode {
     ReadInvalidate,
     /// Invalidates the local steering tag in `remote_stag`. Sends nothing.
     Invalidate,
-    /// Binds a memory window to the one element of the list; `remote_stag` becomes its steering tag. Sends nothing.
+    /// Binds a memory window to the one element of the list; `remote_stag` becomes its steering
+    /// tag. Sends nothing.
     Bind,
-    /// Makes a fast region of the one element of the list; `remote_stag` becomes its steering tag. Sends nothing.
+    /// Makes a fast region of the one element of the list; `remote_stag` becomes its steering tag.
+    /// Sends nothing.
     FastRegister,
     /// Immediate Data: the peer receives the eight inline bytes in a completion (RFC 7306 s6).
     Immediate,
     /// Immediate Data with Solicited Event.
     ImmediateSolicited,
-    /// Adds to the word at `remote_stag`, `remote_to` (RFC 7306 s5). Like the two below, it stores the word's value
-    /// before the operation in the one element of the list.
+    /// Adds to the word at `remote_stag`, `remote_to` (RFC 7306 s5). Like the two below, it stores
+    /// the word's value before the operation in the one element of the list.
     FetchAdd,
     /// Replaces that word if it equals the compare operand.
     CmpSwap,
@@ -59,11 +62,13 @@ pub enum SendOpcode {
     Swap,
 }
 
-/// What an operation of the send queue is: everything that differs between operations follows from it.
+/// What an operation of the send queue is: everything that differs between operations follows from
+/// it.
 ///
-/// Its message decides the queue ([`Rfc7306Profile::queue`](crate::rdmap::Rfc7306Profile::queue)) and the form of
-/// the header (tagged, or with a tag that it [invalidates](Opcode::invalidates)). A read fence waits for the operations that complete
-/// with a response, and those wait while the peer's read depth is used up.
+/// Its message decides the queue ([`Rfc7306Profile::queue`](crate::rdmap::Rfc7306Profile::queue))
+/// and the form of the header (tagged, or with a tag that it [invalidates](Opcode::invalidates)). A
+/// read fence waits for the operations that complete with a response, and those wait while the
+/// peer's read depth is used up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpSpec {
     /// The message that it sends; `None` for an operation on local memory.
@@ -77,7 +82,8 @@ pub struct OpSpec {
 /// When an operation completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CompletesWhen {
-    /// The peer's TCP has acknowledged its message, or with `complete_on_copy` its octets are copied.
+    /// The peer's TCP has acknowledged its message, or with `complete_on_copy` its octets are
+    /// copied.
     Acked,
     /// The peer's response has arrived.
     Answered,
@@ -121,7 +127,8 @@ impl SendOpcode {
         OpSpec { message, completes, completion }
     }
 
-    // The predicates run for every request, so they are comparisons, which a test compares with `spec`.
+    // The predicates run for every request, so they are comparisons, which a test compares with
+    // `spec`.
 
     /// Returns whether the request completes only when the peer has sent a response.
     #[inline]
@@ -135,7 +142,8 @@ impl SendOpcode {
         matches!(self, SendOpcode::Read | SendOpcode::ReadInvalidate)
     }
 
-    /// Returns whether this is a Send or an RDMA Write, which is cut into as many segments as needed.
+    /// Returns whether this is a Send or an RDMA Write, which is cut into as many segments as
+    /// needed.
     #[inline]
     pub const fn is_send_or_write(self) -> bool {
         self as u8 <= SendOpcode::Write as u8
@@ -168,8 +176,8 @@ bitflags::bitflags! {
         const LOCAL_FENCE = 8;
         /// Limit the fast region to this stream, and let its peer invalidate it.
         const STREAM_SCOPE = 16;
-        /// This request and the next one are one to the application: this one never completes, and the next one's
-        /// completion reports its failure. Both are posted together.
+        /// This request and the next one are one to the application: this one never completes, and
+        /// the next one's completion reports its failure. Both are posted together.
         const REPORTED_BY_NEXT = 32;
     }
 }
@@ -182,8 +190,8 @@ pub struct SendWqe {
     pub wr_id: u64,
     /// The tagged offset at the peer, for operations on the peer's memory.
     pub remote_to: u64,
-    /// The steering tag at the peer: the target of an operation on its memory, or the tag that a Send invalidates. A
-    /// local steering tag for the operations that send nothing.
+    /// The steering tag at the peer: the target of an operation on its memory, or the tag that a
+    /// Send invalidates. A local steering tag for the operations that send nothing.
     pub remote_stag: STag,
     len: u32,
     /// The rights that a window or fast region grants.
@@ -230,7 +238,8 @@ impl Default for RecvWqe {
 }
 
 impl SendWqe {
-    /// Takes the payload from registered memory, in the order of `sges`. Elements after the sixteenth are ignored.
+    /// Takes the payload from registered memory, in the order of `sges`. Elements after the
+    /// sixteenth are ignored.
     pub fn set_gather(&mut self, sges: &[Sge]) {
         self.flags.remove(SendFlags::INLINE);
         (self.num_sge, self.len) = write_list(&mut self.list, sges);
@@ -293,7 +302,8 @@ impl SendWqe {
         self.list.get(..self.len as usize)
     }
 
-    /// Returns what a window or fast region is to be bound to; `None` unless the list has exactly one element.
+    /// Returns what a window or fast region is to be bound to; `None` unless the list has exactly
+    /// one element.
     pub fn binding(&self) -> Option<Binding> {
         let over = self.gather().at(0).filter(|_| self.num_sge == 1 && !self.is_inline())?;
         let stream_scope = self.flags.contains(SendFlags::STREAM_SCOPE);
@@ -307,7 +317,8 @@ impl SendWqe {
 }
 
 impl RecvWqe {
-    /// Places the message in the elements of `sges`, in order. Elements after the sixteenth are ignored.
+    /// Places the message in the elements of `sges`, in order. Elements after the sixteenth are
+    /// ignored.
     #[inline]
     pub fn set_scatter(&mut self, sges: &[Sge]) {
         (self.num_sge, self.len) = write_list(&mut self.list, sges);
@@ -370,8 +381,8 @@ impl SgeList<'_> {
     }
 }
 
-/// Writes as many elements as fit. Returns their number and the sum of their lengths, `u32::MAX` if the sum
-/// overflows.
+/// Writes as many elements as fit. Returns their number and the sum of their lengths, `u32::MAX` if
+/// the sum overflows.
 #[inline]
 fn write_list(list: &mut [u8; SGE_LIST_BYTES], sges: &[Sge]) -> (u8, u32) {
     let (elements, _) = list.as_chunks_mut::<SGE_BYTES>();
@@ -457,7 +468,8 @@ mod tests {
 
     const _: () = assert!(OPERATIONS.len() == SendOpcode::Swap as usize + 1);
 
-    /// RFC 5040 s4.1 and RFC 7306 s5.2: requests with a response use queue 1, other messages queue 0 or none.
+    /// RFC 5040 s4.1 and RFC 7306 s5.2: requests with a response use queue 1, other messages queue
+    /// 0 or none.
     #[test]
     fn what_an_operation_is_agrees_with_its_message() {
         for (at, opcode) in OPERATIONS.into_iter().enumerate() {

@@ -16,7 +16,8 @@ bitflags! {
         const WRITABLE = 1 << 3;
         /// The peer closed its direction, in order. No more bytes will become readable.
         const PEER_CLOSED = 1 << 4;
-        /// Both directions are closed. What must still be remembered of it, as TCP's TIME-WAIT, continues without it.
+        /// Both directions are closed. What must still be remembered of it, as TCP's TIME-WAIT,
+        /// continues without it.
         const CLOSED = 1 << 5;
         /// The peer aborted the connection.
         const RESET = 1 << 6;
@@ -35,7 +36,8 @@ bitflags! {
 }
 
 impl Events {
-    /// The events that end a connection. After one of them, read the remaining bytes, then release the connection.
+    /// The events that end a connection. After one of them, read the remaining bytes, then release
+    /// the connection.
     pub const ENDED: Events =
         Events::CLOSED.union(Events::RESET).union(Events::TIMED_OUT).union(Events::REFUSED);
 }
@@ -52,7 +54,8 @@ pub enum Blocked {
     Congestion,
     /// It retains its maximum of unacknowledged units. A WRITABLE event follows.
     Retained,
-    /// No transmit buffer is free, or the shared limit of retained units is reached. Try again in the next iteration.
+    /// No transmit buffer is free, or the shared limit of retained units is reached. Try again in
+    /// the next iteration.
     Pool,
     /// The device's transmit queue is full. Try again in the next iteration.
     Wire,

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-/// A connection, or one stream of a connection if the transport has several. Valid until it is released; afterwards every
-/// call with it does nothing.
+/// A connection, or one stream of a connection if the transport has several. Valid until it is
+/// released; afterwards every call with it does nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConnId {
     /// The slot in the transport's table.
@@ -13,7 +13,8 @@ pub struct ConnId {
 }
 
 impl ConnId {
-    /// The slot on its core, below the number of slots. Callers may use it as an index into their own tables.
+    /// The slot on its core, below the number of slots. Callers may use it as an index into their
+    /// own tables.
     pub fn index(self) -> usize {
         self.slot as usize
     }
@@ -31,8 +32,8 @@ pub struct ListenerId {
 /// Why a connection cannot be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum ConnectError {
-    /// A connection between these endpoints exists or is in TIME-WAIT. TIME-WAIT stops blocking after one second where
-    /// timestamps are in use.
+    /// A connection between these endpoints exists or is in TIME-WAIT. TIME-WAIT stops blocking
+    /// after one second where timestamps are in use.
     #[error("a connection between these addresses and ports exists or is in TIME-WAIT")]
     InUse,
     /// `connections_max` is reached.

@@ -12,8 +12,8 @@ pub enum Arrival<R> {
     Events(ConnId, Events),
 }
 
-/// A packet whose acknowledgement is applied, and whose payload is lent to a reader. No bytes before
-/// it are unread.
+/// A packet whose acknowledgement is applied, and whose payload is lent to a reader. No bytes
+/// before it are unread.
 pub struct Lent<'a, B> {
     /// The connection.
     pub conn: ConnId,
@@ -31,8 +31,8 @@ pub struct Lent<'a, B> {
 /// Takes payload in its frame. A `FnMut(Lent) -> Option<R>` is one, too.
 pub trait PayloadReader<B, R> {
     /// Returns the 32-bit sum of a segment before it is folded (RFC 1071), or `None` to leave it to
-    /// the transport. `segment` has `header_bytes` of the transport's header. A reader that needs the
-    /// payload for a CRC, too, may read it once for both. The segment is not checked yet.
+    /// the transport. `segment` has `header_bytes` of the transport's header. A reader that needs
+    /// the payload for a CRC, too, may read it once for both. The segment is not checked yet.
     #[inline(always)]
     fn sum(&mut self, conn: ConnId, segment: &[u8], header_bytes: usize) -> Option<u32> {
         let _ = (conn, segment, header_bytes);

@@ -14,7 +14,8 @@ pub struct KeepAlive {
     /// Time between two probes.
     #[cfg_attr(feature = "serde", serde(rename = "interval_s", deserialize_with = "seconds"))]
     pub interval: Duration,
-    /// Unanswered probes after which the connection is aborted: 2 to 255, since an ACK without payload may be lost.
+    /// Unanswered probes after which the connection is aborted: 2 to 255, since an ACK without
+    /// payload may be lost.
     pub probes: u8,
 }
 
@@ -32,11 +33,11 @@ fn seconds<'de, D: serde::Deserializer<'de>>(whole: D) -> Result<Duration, D::Er
 /// The timeouts of one connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
-    /// How long payload may stay unacknowledged before the connection is aborted (R2). [`Nanos::MAX`] disables the
-    /// limit.
+    /// How long payload may stay unacknowledged before the connection is aborted (R2).
+    /// [`Nanos::MAX`] disables the limit.
     pub user_timeout: Nanos,
-    /// How long the peer may answer the probes of its closed window without accepting a byte before the connection is
-    /// aborted. [`Nanos::MAX`] disables the limit, as RFC 9293 s3.8.6.1 has it.
+    /// How long the peer may answer the probes of its closed window without accepting a byte before
+    /// the connection is aborted. [`Nanos::MAX`] disables the limit, as RFC 9293 s3.8.6.1 has it.
     pub zero_window_timeout: Nanos,
     /// Keep-alive probes; `None` disables them.
     pub keep_alive: Option<KeepAlive>,

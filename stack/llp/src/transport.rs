@@ -1,11 +1,13 @@
-//! What the core loop asks of a transport: one trait, which TCP implements, and another transport may.
+//! What the core loop asks of a transport: one trait, which TCP implements, and another transport
+//! may.
 //!
-//! A value is the transport of one core. It is sans-IO: the time and the wires are arguments, and so are the packets that the
-//! network layer has checked. It allocates nothing after it is created, and no packet causes a panic.
+//! A value is the transport of one core. It is sans-IO: the time and the wires are arguments, and
+//! so are the packets that the network layer has checked. It allocates nothing after it is created,
+//! and no packet causes a panic.
 //!
-//! RFC 5041 s3, requirements 8 to 10: the core loop works with *streams*. A stream is opened, closed and aborted by itself. A
-//! transport with several streams in a connection decides when the connection follows. One [`ConnId`] is one stream; over TCP
-//! it is the connection.
+//! RFC 5041 s3, requirements 8 to 10: the core loop works with *streams*. A stream is opened,
+//! closed and aborted by itself. A transport with several streams in a connection decides when the
+//! connection follows. One [`ConnId`] is one stream; over TCP it is the connection.
 
 use core::net::SocketAddr;
 
@@ -26,7 +28,8 @@ pub trait Transport {
     type Network;
     /// A packet of this transport that the network layer has checked.
     type Packet;
-    /// The headers of packets to one address of a peer. A transport with several addresses for a peer keeps several.
+    /// The headers of packets to one address of a peer. A transport with several addresses for a
+    /// peer keeps several.
     type Path;
     /// What a router reported about a packet.
     type PathError;
@@ -45,8 +48,9 @@ pub trait Transport {
     /// Removes a listener. Connections that it opened continue.
     fn unlisten(&mut self, listener: ListenerId);
 
-    /// Opens a stream to `remote` along `path`. Port 0 of `local` selects a free one. Packets of the flow must arrive on this
-    /// core, which `is_own` decides from the flow and its hash. ESTABLISHED, REFUSED or TIMED_OUT follows.
+    /// Opens a stream to `remote` along `path`. Port 0 of `local` selects a free one. Packets of
+    /// the flow must arrive on this core, which `is_own` decides from the flow and its hash.
+    /// ESTABLISHED, REFUSED or TIMED_OUT follows.
     fn connect(
         &mut self,
         now: Nanos,
@@ -59,8 +63,8 @@ pub trait Transport {
     /// Sets the timeouts from now on.
     fn set_timeouts(&mut self, id: ConnId, timeouts: Timeouts);
 
-    /// Sends up to `packets_max` packets: what was lost, units pulled from `source` while the peer and the network take a
-    /// whole one, a due close.
+    /// Sends up to `packets_max` packets: what was lost, units pulled from `source` while the peer
+    /// and the network take a whole one, a due close.
     fn transmit(
         &mut self,
         now: Nanos,
@@ -70,8 +74,8 @@ pub trait Transport {
         packets_max: usize,
     ) -> Transmitted;
 
-    /// Closes our direction after everything pulled so far. Returns CLOSED when the stream ends at once; otherwise that event
-    /// follows.
+    /// Closes our direction after everything pulled so far. Returns CLOSED when the stream ends at
+    /// once; otherwise that event follows.
     fn close(&mut self, now: Nanos, id: ConnId, wires: &mut Self::Wires) -> Events;
 
     /// Aborts a stream, tells the peer, and releases it. No event follows.
@@ -122,8 +126,8 @@ pub trait Transport {
     /// Sends the acknowledgements that are due. Called once an iteration.
     fn flush_acks(&mut self, now: Nanos, wires: &mut Self::Wires);
 
-    /// Calls `update` with the path and the MTU of each connection in up to `slots_max` slots from `from` on. Returns the slot
-    /// to continue at, or `None` at the end.
+    /// Calls `update` with the path and the MTU of each connection in up to `slots_max` slots from
+    /// `from` on. Returns the slot to continue at, or `None` at the end.
     fn update_paths(
         &mut self,
         from: u32,
@@ -143,8 +147,8 @@ pub trait Transport {
     /// Checks the invariants. For simulators and tests.
     fn check(&self) -> Result<(), String>;
 
-    /// Processes a frame that the network layer has not checked, if it is of the usual kind: a shortcut for
-    /// [`Transport::on_packet`]. Any other frame is returned unchanged.
+    /// Processes a frame that the network layer has not checked, if it is of the usual kind: a
+    /// shortcut for [`Transport::on_packet`]. Any other frame is returned unchanged.
     #[inline(always)]
     fn on_frame<R>(
         &mut self,
@@ -163,7 +167,8 @@ pub trait Transport {
         let _ = id;
     }
 
-    /// Returns whether an acknowledgement waits for the next iteration. The loop must not sleep before it.
+    /// Returns whether an acknowledgement waits for the next iteration. The loop must not sleep
+    /// before it.
     #[inline(always)]
     fn has_pending_acks(&self) -> bool {
         false

@@ -1,7 +1,7 @@
 //! What a core pays for registered memory: `cargo bench -p ironwarp-mem`.
 //!
-//! Each figure is the median of rounds, in nanoseconds an operation. Plain copies stand beside placements, so that
-//! what the opaque boundary and the release store cost can be read off.
+//! Each figure is the median of rounds, in nanoseconds an operation. Plain copies stand beside
+//! placements, so that what the opaque boundary and the release store cost can be read off.
 
 use ironwarp_mem::{Access, AlignedBuf, CoreMem, MemLimits, MemTable, Region};
 use ironwarp_types::{CoreId, PdId};

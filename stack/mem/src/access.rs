@@ -1,4 +1,5 @@
-//! Access rights, the scope of a stream, local scatter/gather elements, and the errors of an access.
+//! Access rights, the scope of a stream, local scatter/gather elements, and the errors of an
+//! access.
 
 use crate::copy::Faulted;
 use bitflags::bitflags;
@@ -6,7 +7,8 @@ use ironwarp_types::{PdId, QpNum, STag};
 use thiserror::Error;
 
 bitflags! {
-    /// The permitted uses of a region. The owner may always read it, so there is no flag for local reads.
+    /// The permitted uses of a region. The owner may always read it, so there is no flag for local
+    /// reads.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Access: u16 {
         /// Receives and Read Responses may be placed here.
@@ -15,24 +17,27 @@ bitflags! {
         const REMOTE_READ = 2;
         /// The peer may write it with RDMA Write. Requires `LOCAL_WRITE`, as in verbs.
         const REMOTE_WRITE = 4;
-        /// The peer may execute atomic operations on it (RFC 7306). Requires `LOCAL_WRITE`, as in verbs.
+        /// The peer may execute atomic operations on it (RFC 7306). Requires `LOCAL_WRITE`, as in
+        /// verbs.
         const REMOTE_ATOMIC = 8;
-        /// Memory windows and fast registrations may be bound to it, independent of the other rights.
+        /// Memory windows and fast registrations may be bound to it, independent of the other
+        /// rights.
         const BIND = 16;
     }
 }
 
 /// The scope of an access: a stream and its protection domain.
 ///
-/// A tag is valid for a protection domain or for a single stream. A scope made from a domain alone by [`From`]
-/// reaches nothing that is limited to a stream. The two highest domains cannot be used.
+/// A tag is valid for a protection domain or for a single stream. A scope made from a domain alone
+/// by [`From`] reaches nothing that is limited to a stream. The two highest domains cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AccessScope {
     pd: PdId,
     qp: QpNum,
 }
 
-/// The domain that marks tags of narrower scope in the table, so that one comparison detects them in every look-up.
+/// The domain that marks tags of narrower scope in the table, so that one comparison detects them
+/// in every look-up.
 pub(crate) const NO_PD: PdId = PdId(u32::MAX);
 
 /// The domain of a scope that was made from [`NO_PD`]. Nothing is registered in it.
@@ -48,7 +53,8 @@ impl AccessScope {
     /// Creates the scope of a stream. Queue pairs are numbered from 1.
     #[inline]
     pub const fn new(pd: PdId, qp: QpNum) -> Self {
-        // The table's memory safety depends on this: no scope equals the mark, so no look-up skips the check.
+        // The table's memory safety depends on this: no scope equals the mark, so no look-up skips
+        // the check.
         let pd = if pd.0 == NO_PD.0 { RESERVED_PD } else { pd };
         AccessScope { pd, qp }
     }
@@ -92,8 +98,8 @@ impl Access {
 
 /// A scatter or gather element: a part of a local region.
 ///
-/// `addr` is a tagged offset of the region that `lkey` names. The core checks it at use, so an invalid element fails
-/// its work request only.
+/// `addr` is a tagged offset of the region that `lkey` names. The core checks it at use, so an
+/// invalid element fails its work request only.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(C)]
 pub struct Sge {
@@ -109,8 +115,8 @@ const _: () = assert!(size_of::<Sge>() == 16);
 
 /// Why a look-up failed. The variants are in the order of the checks.
 ///
-/// The caller selects the Terminate code, which depends on the operation (RFC 5041 s7.2 for Writes and Read
-/// Responses, RFC 5040 s4.8 for Read Requests).
+/// The caller selects the Terminate code, which depends on the operation (RFC 5041 s7.2 for Writes
+/// and Read Responses, RFC 5040 s4.8 for Read Requests).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum AccessError {
     /// No region has this STag.
@@ -154,7 +160,8 @@ impl From<Faulted> for AccessError {
     }
 }
 
-/// Why a copy to, from or within registered memory failed. No byte was accessed, unless the memory itself faulted.
+/// Why a copy to, from or within registered memory failed. No byte was accessed, unless the memory
+/// itself faulted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum RangeError {
     /// A byte lies outside the region or span.

@@ -1,15 +1,18 @@
-//! What a core does to tags for a work queue or for the peer: it binds windows and fast regions, and invalidates.
+//! What a core does to tags for a work queue or for the peer: it binds windows and fast regions,
+//! and invalidates.
 //!
-//! No function here waits. A tag is invalid for every look-up that begins after [`CoreMem::invalidate`] returns.
-//! Another core may still be in the middle of a copy until [`CoreMem::is_quiescent`] holds for the returned epoch.
-//! Until then binding the tag again fails with [`BindError::NotQuiescent`].
+//! No function here waits. A tag is invalid for every look-up that begins after
+//! [`CoreMem::invalidate`] returns. Another core may still be in the middle of a copy until
+//! [`CoreMem::is_quiescent`] holds for the returned epoch. Until then binding the tag again fails
+//! with [`BindError::NotQuiescent`].
 //!
-//! *Source.* RFC 5040 s5.3, s7.2, s8.1.1; the checks of a bind follow the verbs of the RDMA Consortium.
+//! *Source.* RFC 5040 s5.3, s7.2, s8.1.1; the checks of a bind follow the verbs of the RDMA
+//! Consortium.
 //!
-//! Bindings, fast registrations and local invalidations execute in the order of the send queue and send nothing, so
-//! a responder executes them before the peer's first FPDU. A byte has the same tagged offset under every tag. A tag
-//! that is to be bound again waits until every other core has passed a quiescent point; the core checks once in an
-//! iteration.
+//! Bindings, fast registrations and local invalidations execute in the order of the send queue and
+//! send nothing, so a responder executes them before the peer's first FPDU. A byte has the same
+//! tagged offset under every tag. A tag that is to be bound again waits until every other core has
+//! passed a quiescent point; the core checks once in an iteration.
 
 use crate::access::{Access, AccessError, AccessScope, Sge};
 use crate::table::{BindClaim, BindClaimError, NO_PD, Parent, Rights, Slot, SlotState};
@@ -18,7 +21,8 @@ use crate::{ColdSlot, Extent};
 use ironwarp_types::STag;
 use thiserror::Error;
 
-/// The end of a tag's validity: quiescent once every core has passed it ([`CoreMem::is_quiescent`]).
+/// The end of a tag's validity: quiescent once every core has passed it
+/// ([`CoreMem::is_quiescent`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Epoch(pub(crate) u64);
 
@@ -130,8 +134,8 @@ impl CoreMem {
         if remote { Ok(()) } else { Err(AccessError::NoRight.into()) }
     }
 
-    /// Makes a tag invalid at once. Accesses that began before end when [`CoreMem::is_quiescent`] holds for the
-    /// result.
+    /// Makes a tag invalid at once. Accesses that began before end when [`CoreMem::is_quiescent`]
+    /// holds for the result.
     ///
     /// A region's tag never becomes valid again; a window or fast region can be bound again. A
     /// local request for a tag that has ended already succeeds.
@@ -154,12 +158,13 @@ impl CoreMem {
         match self.checked_binding(binding, scope, claim, cold) {
             Ok((extent, parent, rights)) => {
                 cold.set_parent(parent);
-                // Offsets continue those of the region, and so does the position that selects owners: a word has one
-                // owner under every tag.
+                // Offsets continue those of the region, and so does the position that selects
+                // owners: a word has one owner under every tag.
                 if let Some((_, region)) = self.lookup_slot(parent.stag) {
                     cold.set_owner(region.pin(), region.owner_hash_offset());
                 }
-                // Offsets continue those of the region: a byte has the same offset under either tag.
+                // Offsets continue those of the region: a byte has the same offset under either
+                // tag.
                 cold.set_base_to(binding.over.addr);
                 cold.set_pd_qp(scope.pd(), scope.qp());
                 let bound = slot.bind(claim, binding.stag, extent, rights);
@@ -186,8 +191,8 @@ impl CoreMem {
             return Err(AccessError::WrongPd.into());
         }
         let window = claim.rights().is(Rights::WINDOW);
-        // Rejects a tag that was bound before, and the tag of an earlier window in this slot: its request may arrive
-        // late.
+        // Rejects a tag that was bound before, and the tag of an earlier window in this slot: its
+        // request may arrive late.
         let is_fresh = self.table().tags.follows(binding.stag, claim.stag());
         if !is_fresh || !may_grant(binding.access, window) {
             return Err(BindError::NotBindable);
@@ -205,7 +210,8 @@ impl CoreMem {
         let (slot, cold) = self.lookup_slot(lkey).ok_or(AccessError::UnknownStag)?;
         let (rights, extent) = slot.read(lkey)?;
         if extent.pd != scope.pd() {
-            // A region of one stream may be bound by that stream; a window or fast region is not a region.
+            // A region of one stream may be bound by that stream; a window or fast region is not a
+            // region.
             if extent.pd != NO_PD || rights.is(Rights::CHILD) || cold.pd() != scope.pd() {
                 return Err(AccessError::WrongPd);
             }

@@ -1,21 +1,22 @@
 //! Quiescence by epochs: when revoked memory can be released.
 //!
-//! The scheme is quiescent-state based reclamation. One word holds the current epoch. Each core has a padded word
-//! with the epoch that it last announced, or [`OFFLINE`]. A revocation advances the epoch. No core uses the revoked
-//! memory once each core is offline or has announced that epoch.
+//! The scheme is quiescent-state based reclamation. One word holds the current epoch. Each core has
+//! a padded word with the epoch that it last announced, or [`OFFLINE`]. A revocation advances the
+//! epoch. No core uses the revoked memory once each core is offline or has announced that epoch.
 //!
 //! Why this is correct:
 //!
-//! - An online core announces epoch `e` only after it has loaded `e`, and that load synchronises with the advance to
-//!   `e`. From then on it sees every revocation before `e`, so the loop needs no fence.
-//! - A core that comes online could miss a revocation if its word was read too early. Both sides use a `SeqCst`
-//!   fence: the core between its announcement and its first look-up, the other side between the revocation and
-//!   reading the words. One of the two sees the other.
-//! - Announcements and going offline are release stores read with acquire, so the core's last access happens before
-//!   anything that the other side does with the memory.
+//! - An online core announces epoch `e` only after it has loaded `e`, and that load synchronises
+//!   with the advance to `e`. From then on it sees every revocation before `e`, so the loop needs
+//!   no fence.
+//! - A core that comes online could miss a revocation if its word was read too early. Both sides
+//!   use a `SeqCst` fence: the core between its announcement and its first look-up, the other side
+//!   between the revocation and reading the words. One of the two sees the other.
+//! - Announcements and going offline are release stores read with acquire, so the core's last
+//!   access happens before anything that the other side does with the memory.
 //!
-//! Cost to a core: in each iteration one load of a line that changes only when something is revoked; for the first
-//! look-up after being offline one store and one fence.
+//! Cost to a core: in each iteration one load of a line that changes only when something is
+//! revoked; for the first look-up after being offline one store and one fence.
 
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use core::cell::Cell;
@@ -49,7 +50,8 @@ impl Epochs {
         }
     }
 
-    /// Ends the current epoch. What was revoked before is quiescent once [`Epochs::oldest`] reaches the result.
+    /// Ends the current epoch. What was revoked before is quiescent once [`Epochs::oldest`] reaches
+    /// the result.
     pub(crate) fn advance(&self) -> u64 {
         self.now.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
     }
@@ -159,7 +161,8 @@ impl EpochSlot {
         }
     }
 
-    /// Returns whether no other core can use what was revoked before `target`. The calling core holds no span.
+    /// Returns whether no other core can use what was revoked before `target`. The calling core
+    /// holds no span.
     pub(crate) fn others_reached(&self, target: u64) -> bool {
         self.epochs.others_reached(self.core, target)
     }
@@ -198,7 +201,8 @@ impl Drop for EpochSlot {
 
 /// Returns a number that identifies the running thread, at the cost of a function call.
 ///
-/// `std::thread::current().id()` would change a reference count, which a core would pay whenever it comes online.
+/// `std::thread::current().id()` would change a reference count, which a core would pay whenever it
+/// comes online.
 fn this_thread() -> usize {
     // SAFETY: no preconditions.
     unsafe { libc::pthread_self() as usize }
@@ -264,7 +268,8 @@ mod model {
     use loom::cell::UnsafeCell;
     use loom::thread;
 
-    /// A slot's `valid` flag and the memory behind it: loom reports any access that is not ordered before the free.
+    /// A slot's `valid` flag and the memory behind it: loom reports any access that is not ordered
+    /// before the free.
     struct Registered {
         valid: AtomicBool,
         memory: UnsafeCell<u32>,
@@ -273,7 +278,8 @@ mod model {
     impl Registered {
         fn place(&self) {
             if self.valid.load(Ordering::Acquire) {
-                // SAFETY: the cell lives as long as `self`; loom reports an access that races with another.
+                // SAFETY: the cell lives as long as `self`; loom reports an access that races with
+                // another.
                 self.memory.with(|bytes| assert_ne!(unsafe { *bytes }, FREED, "placed into freed memory"));
             }
         }

@@ -1,12 +1,15 @@
-//! Catches faults of accesses to registered memory, so that they end a connection and not the process.
+//! Catches faults of accesses to registered memory, so that they end a connection and not the
+//! process.
 //!
-//! Registered memory is not pinned. A program that unmaps or protects it too early, or cuts short the file that it maps, lets
-//! the next access of a peer fault. [`install`] sets handlers for SIGSEGV and SIGBUS. A fault at an instruction of the module
-//! `copy` makes that access fail and is counted; the layers above end its stream. Every other fault goes to the handler that
-//! the program had, or has set since and [`renew`] has found: with its mask and its flags, or to the default action.
+//! Registered memory is not pinned. A program that unmaps or protects it too early, or cuts short
+//! the file that it maps, lets the next access of a peer fault. [`install`] sets handlers for
+//! SIGSEGV and SIGBUS. A fault at an instruction of the module `copy` makes that access fail and is
+//! counted; the layers above end its stream. Every other fault goes to the handler that the program
+//! had, or has set since and [`renew`] has found: with its mask and its flags, or to the default
+//! action.
 //!
-//! *Limits.* A thread that blocks these signals is ended by the system at a fault, as ever. Memory that was freed and is still
-//! mapped does not fault: a peer reads and writes what is there now.
+//! *Limits.* A thread that blocks these signals is ended by the system at a fault, as ever. Memory
+//! that was freed and is still mapped does not fault: a peer reads and writes what is there now.
 //!
 //! *Cost.* None to an access that does not fault.
 
@@ -18,16 +21,16 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// Faults that were caught and not yet taken.
 static FAULTS: AtomicU64 = AtomicU64::new(0);
 
-/// Sets the handlers. They stay until the process ends. Fails where faults cannot be caught: on other processors than x86-64
-/// and other systems than Linux.
+/// Sets the handlers. They stay until the process ends. Fails where faults cannot be caught: on
+/// other processors than x86-64 and other systems than Linux.
 pub fn install() -> io::Result<()> {
     handlers::set()?;
     INSTALLED.store(true, Ordering::Release);
     Ok(())
 }
 
-/// Sets the handlers again if the program has replaced one since, and passes other faults to that one from now on.
-/// Costs a system call for each signal; nothing if they were never set.
+/// Sets the handlers again if the program has replaced one since, and passes other faults to that
+/// one from now on. Costs a system call for each signal; nothing if they were never set.
 pub fn renew() {
     if INSTALLED.load(Ordering::Acquire) {
         // It was possible before.
@@ -64,13 +67,15 @@ mod handlers {
 
     use crate::copy::{Interrupted, abandon, thread_mark};
 
-    /// What the program had set for a signal, oldest first. Entries are never freed, since a handler may be using one.
+    /// What the program had set for a signal, oldest first. Entries are never freed, since a
+    /// handler may be using one.
     struct Program {
         actions: [AtomicPtr<sigaction>; ACTIONS_MAX],
         count: AtomicUsize,
     }
 
-    /// Handlers that a program sets one after the other. Of more, the latest replaces the one before it.
+    /// Handlers that a program sets one after the other. Of more, the latest replaces the one
+    /// before it.
     const ACTIONS_MAX: usize = 8;
 
     impl Program {
@@ -143,7 +148,8 @@ mod handlers {
     fn change(signal: c_int, action: Option<&sigaction>) -> io::Result<sigaction> {
         let mut before = MaybeUninit::<sigaction>::zeroed();
         let action = action.map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: the structures live through the call, which fills the second one; zeros are a valid value of it.
+        // SAFETY: the structures live through the call, which fills the second one; zeros are a
+        // valid value of it.
         unsafe {
             match libc::sigaction(signal, action, before.as_mut_ptr()) {
                 0 => Ok(before.assume_init()),
@@ -153,7 +159,8 @@ mod handlers {
     }
 
     /// # Safety
-    /// Called by the system for a signal, or by a handler of the program with the arguments that it got.
+    /// Called by the system for a signal, or by a handler of the program with the arguments that it
+    /// got.
     unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
         // SAFETY: the system passes both structures.
         let (caused_by_access, address) = unsafe { ((*info).si_code > 0, (*info).si_addr().addr()) };
@@ -174,8 +181,8 @@ mod handlers {
         unsafe { pass_on(signal, info, context, caused_by_access) };
     }
 
-    /// Calls the handler of the program. One that calls the handler which it has replaced comes back here: it gets the one
-    /// before it, and the default action in the end.
+    /// Calls the handler of the program. One that calls the handler which it has replaced comes
+    /// back here: it gets the one before it, and the default action in the end.
     ///
     /// # Safety
     /// As for [`on_fault`].
@@ -184,7 +191,8 @@ mod handlers {
         // SAFETY: the words are those of this thread.
         let mark = unsafe { &mut *thread_mark() };
         let [of_context, from, level] = *mark;
-        // A handler that left by a jump has left its mark. The system's next call has the same or a higher stack.
+        // A handler that left by a jump has left its mark. The system's next call has the same or a
+        // higher stack.
         let depth = if of_context == context.addr() && here < from { level + 1 } else { 0 };
         *mark = [context.addr(), here, depth];
         match program(signal).at(depth) {
@@ -209,7 +217,8 @@ mod handlers {
     /// As for [`on_fault`].
     unsafe fn call(action: &sigaction, signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
         let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: the sets live through the calls. The program promises that its handler has the type that its flags name.
+        // SAFETY: the sets live through the calls. The program promises that its handler has the
+        // type that its flags name.
         unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const action.sa_mask, before.as_mut_ptr());
             if action.sa_flags & libc::SA_NODEFER != 0 {
@@ -230,10 +239,12 @@ mod handlers {
         }
     }
 
-    /// Ends the process by the signal: a fault comes again at its instruction, and another one is sent again.
+    /// Ends the process by the signal: a fault comes again at its instruction, and another one is
+    /// sent again.
     fn default(signal: c_int, caused_by_access: bool) {
         if change(signal, Some(&DEFAULT)).is_ok() && !caused_by_access {
-            // SAFETY: the call has no preconditions. The signal is delivered when the handler returns.
+            // SAFETY: the call has no preconditions. The signal is delivered when the handler
+            // returns.
             unsafe { libc::raise(signal) };
         }
     }

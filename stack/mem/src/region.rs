@@ -11,8 +11,9 @@ use thiserror::Error;
 
 /// A registered byte range.
 ///
-/// Its bytes are shared with cores and, if the rights allow it, with the peer. A read during a write sees any
-/// mixture of old and new bytes; a byte that is loaded with acquire ordering shows everything placed before it.
+/// Its bytes are shared with cores and, if the rights allow it, with the peer. A read during a
+/// write sees any mixture of old and new bytes; a byte that is loaded with acquire ordering shows
+/// everything placed before it.
 ///
 /// Dropping a region revokes it at once and never waits. The table releases the memory later.
 pub struct Region {
@@ -21,10 +22,11 @@ pub struct Region {
     deregistered: bool,
 }
 
-// SAFETY: the pointer is to memory that the table keeps until the region is released, valid from any thread, and
-// accessed only through `copy`.
+// SAFETY: the pointer is to memory that the table keeps until the region is released, valid from
+// any thread, and accessed only through `copy`.
 unsafe impl Send for Region {}
-// SAFETY: as above; all methods may run on several threads at once, since all access is by racing copies.
+// SAFETY: as above; all methods may run on several threads at once, since all access is by racing
+// copies.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -67,7 +69,8 @@ impl Region {
     /// Writes `bytes` at `offset`, the last one with release ordering.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         let at = self.at(offset, bytes.len())?;
-        // SAFETY: `at` leads to as many bytes of the region, which is alive and touched only through `copy`.
+        // SAFETY: `at` leads to as many bytes of the region, which is alive and touched only
+        // through `copy`.
         Ok(unsafe { copy::copy_in(at, bytes) }?)
     }
 
@@ -85,7 +88,8 @@ impl Region {
         Ok(unsafe { copy::fill(at, byte, len) }?)
     }
 
-    /// Loads one byte with acquire ordering. Once the last byte of a message is seen, all its bytes are visible.
+    /// Loads one byte with acquire ordering. Once the last byte of a message is seen, all its bytes
+    /// are visible.
     pub fn load_u8_acquire(&self, offset: usize) -> Result<u8, RangeError> {
         let at = self.at(offset, 1)?;
         // SAFETY: as in `write_at`.
@@ -94,25 +98,27 @@ impl Region {
 
     /// Loads 8 bytes in native order in one piece. The address of `offset` must be a multiple of 8.
     ///
-    /// A word that the peer is placing may be seen half written: only its last byte shows that it is complete.
+    /// A word that the peer is placing may be seen half written: only its last byte shows that it
+    /// is complete.
     pub fn load_u64_acquire(&self, offset: usize) -> Result<u64, RangeError> {
         let at = self.word_at(offset)?;
         // SAFETY: as in `write_at`; `word_at` checked the alignment.
         Ok(unsafe { copy::load_u64(at) }?)
     }
 
-    /// Stores 8 bytes in native order in one piece. The address of `offset` must be a multiple of 8.
+    /// Stores 8 bytes in native order in one piece. The address of `offset` must be a multiple of
+    /// 8.
     pub fn store_u64_release(&self, offset: usize, value: u64) -> Result<(), RangeError> {
         let at = self.word_at(offset)?;
         // SAFETY: as in `write_at`; `word_at` checked the alignment.
         Ok(unsafe { copy::store_u64(at, value) }?)
     }
 
-    /// Makes the tag invalid at once, with every window and fast region that is bound to it. The application keeps
-    /// the memory while the region lives.
+    /// Makes the tag invalid at once, with every window and fast region that is bound to it. The
+    /// application keeps the memory while the region lives.
     ///
-    /// RFC 5040 s8.1.1 (6): after revocation the network can no longer modify the buffer. That holds when the token
-    /// is complete; before, a core may be in the middle of its last copy.
+    /// RFC 5040 s8.1.1 (6): after revocation the network can no longer modify the buffer. That
+    /// holds when the token is complete; before, a core may be in the middle of its last copy.
     pub fn revoke(&self) -> Quiescence {
         let RegisteredRange { slot, stag, .. } = self.registered;
         Quiescence::new(&self.shared, self.shared.revoke(slot, stag))
@@ -177,8 +183,9 @@ impl fmt::Debug for Region {
 
 /// Reports when no core can access what was revoked.
 ///
-/// After [`Region::deregister`] the owner is dropped then or soon after, by a later call to the table. Memory that
-/// was registered raw belongs to the application again. Dropping the token has no effect.
+/// After [`Region::deregister`] the owner is dropped then or soon after, by a later call to the
+/// table. Memory that was registered raw belongs to the application again. Dropping the token has
+/// no effect.
 #[must_use = "memory registered raw may be freed only when the token is complete"]
 pub struct Quiescence {
     shared: Arc<TableInner>,
@@ -201,8 +208,8 @@ impl Quiescence {
         Self { shared: Arc::clone(shared), target }
     }
 
-    /// Returns whether every core has passed a quiescent point or is offline. Never waits. Releases some memory that
-    /// is due.
+    /// Returns whether every core has passed a quiescent point or is offline. Never waits. Releases
+    /// some memory that is due.
     pub fn poll(&self) -> bool {
         self.shared.reclaim();
         self.shared.epochs.oldest() >= self.target

@@ -1,4 +1,5 @@
-//! The atomics of the epoch scheme and of the slots: the standard ones, or loom's where a model is checked.
+//! The atomics of the epoch scheme and of the slots: the standard ones, or loom's where a model is
+//! checked.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{

@@ -1,7 +1,7 @@
 //! A core's view of registered memory: look-ups and spans.
 //!
-//! A span borrows its core's handle, and a quiescent point takes that handle exclusively. So the compiler ensures
-//! that no span outlives the iteration in which it was looked up.
+//! A span borrows its core's handle, and a quiescent point takes that handle exclusively. So the
+//! compiler ensures that no span outlives the iteration in which it was looked up.
 
 use crate::access::{Access, AccessError, AccessScope, RangeError, check_range};
 use crate::copy;
@@ -16,8 +16,9 @@ use std::sync::Arc;
 
 /// One core's view of the registered memory. Starts offline.
 ///
-/// The loop calls [`CoreMem::quiesce`] once in an iteration with work, and [`CoreMem::go_offline`] before it sleeps
-/// or calls code that may take long. A look-up brings an offline core online, at the cost of one fence.
+/// The loop calls [`CoreMem::quiesce`] once in an iteration with work, and [`CoreMem::go_offline`]
+/// before it sleeps or calls code that may take long. A look-up brings an offline core online, at
+/// the cost of one fence.
 pub struct CoreMem {
     tags: StagCodec,
     base_to_mode: BaseToMode,
@@ -58,14 +59,15 @@ impl CoreMem {
         self.cores
     }
 
-    /// Looks up the bytes \[`to`, `to + len`) of the region `stag` for a scope: an [`AccessScope`] or a protection
-    /// domain.
+    /// Looks up the bytes \[`to`, `to + len`) of the region `stag` for a scope: an [`AccessScope`]
+    /// or a protection domain.
     ///
-    /// `need` lists all rights that the operation requires: `REMOTE_WRITE` for an RDMA Write, `REMOTE_READ` for the
-    /// source of a Read, `LOCAL_WRITE` for receives and Read Responses, none for a local source.
+    /// `need` lists all rights that the operation requires: `REMOTE_WRITE` for an RDMA Write,
+    /// `REMOTE_READ` for the source of a Read, `LOCAL_WRITE` for receives and Read Responses, none
+    /// for a local source.
     ///
-    /// A message without bytes must not be looked up: neither its STag nor its tagged offset may be checked (RFC
-    /// 5041 s5.2, RFC 5040 s5.2.1). With `len` 0 this function makes all checks.
+    /// A message without bytes must not be looked up: neither its STag nor its tagged offset may be
+    /// checked (RFC 5041 s5.2, RFC 5040 s5.2.1). With `len` 0 this function makes all checks.
     ///
     /// # Errors
     ///
@@ -100,8 +102,8 @@ impl CoreMem {
         let at = self.tags.slot_of(stag);
         let slot = self.slots.get(at).ok_or(AccessError::UnknownStag)?;
         let (granted, extent) = slot.read(stag)?;
-        // RFC 5041 s8.2: a stream reaches only the regions of its own protection domain. Tags of narrower scope fail
-        // this comparison too.
+        // RFC 5041 s8.2: a stream reaches only the regions of its own protection domain. Tags of
+        // narrower scope fail this comparison too.
         let mut base_to = self.base_to_mode.base_to(at, extent.base);
         if extent.pd != scope.pd() {
             base_to = self.check_scope((at, extent.pd, granted), scope, need)?.unwrap_or(base_to);
@@ -115,8 +117,9 @@ impl CoreMem {
         Ok(Span { base, len: len as usize, writable: need.intersects(Access::WRITING), core: PhantomData })
     }
 
-    /// Checks tags of one stream, windows and fast regions; the region of the latter two must be valid. Returns the
-    /// first tagged offset of a window or fast region, which is that of its region.
+    /// Checks tags of one stream, windows and fast regions; the region of the latter two must be
+    /// valid. Returns the first tagged offset of a window or fast region, which is that of its
+    /// region.
     #[inline(never)]
     fn check_scope(
         &self,
@@ -151,22 +154,23 @@ impl CoreMem {
         if same { Ok(Some(base_to)) } else { Err(AccessError::Revoked) }
     }
 
-    /// Declares that this core holds no span of earlier iterations. Call once in an iteration. Costs one load, and a
-    /// store if something was revoked since.
+    /// Declares that this core holds no span of earlier iterations. Call once in an iteration.
+    /// Costs one load, and a store if something was revoked since.
     #[inline]
     pub fn quiesce(&mut self) {
         self.epoch_slot.quiesce();
     }
 
-    /// Declares that this core holds no span and delays no release until its next look-up. Costs one store, or
-    /// nothing.
+    /// Declares that this core holds no span and delays no release until its next look-up. Costs
+    /// one store, or nothing.
     #[inline]
     pub fn go_offline(&mut self) {
         self.epoch_slot.go_offline();
     }
 
-    /// Records that the calling thread runs this core, so that [`Quiescence::wait`](crate::Quiescence::wait) fails
-    /// on it. Coming online records it too. The record stays until another thread runs the core.
+    /// Records that the calling thread runs this core, so that
+    /// [`Quiescence::wait`](crate::Quiescence::wait) fails on it. Coming online records it too. The
+    /// record stays until another thread runs the core.
     pub fn record_thread(&mut self) {
         self.epoch_slot.record_thread();
     }
@@ -231,15 +235,16 @@ impl Span<'_> {
         first..first.wrapping_add(self.len)
     }
 
-    /// Places `bytes` at `offset`: all but the last by copy, the last by a release store, so that an application
-    /// that polls the last byte sees the others.
+    /// Places `bytes` at `offset`: all but the last by copy, the last by a release store, so that
+    /// an application that polls the last byte sees the others.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         check_range(self.len, offset, bytes.len())?;
         if !self.writable {
             return Err(RangeError::ReadOnly);
         }
-        // SAFETY: in range, and the memory is kept until this core quiesces, which the span's borrow forbids.
+        // SAFETY: in range, and the memory is kept until this core quiesces, which the span's
+        // borrow forbids.
         Ok(unsafe { copy::copy_in(self.base.add(offset), bytes) }?)
     }
 
@@ -251,7 +256,8 @@ impl Span<'_> {
         Ok(unsafe { copy::copy_out(self.base.add(offset), bytes) }?)
     }
 
-    /// [`Span::copy_out`] that also returns the CRC of the bytes of `crc` followed by the copied ones, and their sum.
+    /// [`Span::copy_out`] that also returns the CRC of the bytes of `crc` followed by the copied
+    /// ones, and their sum.
     #[inline]
     pub fn copy_out_in_one_pass(
         &self,

@@ -72,7 +72,8 @@ fn arena() -> Arena {
 }
 
 fn raw(table: &MemTable, bytes: NonNull<[u8]>, access: Access) -> Result<Region, RegisterError> {
-    // SAFETY: every test drops its table and regions before its arena, to which it keeps no reference.
+    // SAFETY: every test drops its table and regions before its arena, to which it keeps no
+    // reference.
     unsafe { table.register_raw(PD, bytes.cast(), bytes.len(), access) }
 }
 
@@ -115,8 +116,8 @@ fn only_a_live_tag_of_the_stream_with_the_atomic_right_is_granted() {
     drop(token);
 }
 
-/// RFC7306-5.1.1-02, RFC7306-5.1.1-03, RFC7306-5.1.2-05, RFC7306-5.1.2-06 and RFC7306-8.2-06: no operation touches
-/// a word off a multiple of 8.
+/// RFC7306-5.1.1-02, RFC7306-5.1.1-03, RFC7306-5.1.2-05, RFC7306-5.1.2-06 and RFC7306-8.2-06: no
+/// operation touches a word off a multiple of 8.
 #[test]
 fn a_word_off_its_alignment_is_refused_and_left_alone() {
     let table = table();
@@ -133,7 +134,8 @@ fn a_word_off_its_alignment_is_refused_and_left_alone() {
     assert_eq!(bytes, [0; 64]);
 }
 
-/// RFC7306-5.2.1-05 and RFC7306-5.2.1-06: an offset may be any number; the address behind it is what must be aligned.
+/// RFC7306-5.2.1-05 and RFC7306-5.2.1-06: an offset may be any number; the address behind it is
+/// what must be aligned.
 #[test]
 fn alignment_is_that_of_the_address_and_not_of_the_offset() {
     let arena = arena();
@@ -149,7 +151,8 @@ fn alignment_is_that_of_the_address_and_not_of_the_offset() {
     assert_eq!((whole.load_u64_acquire(0), whole.load_u64_acquire(8)), (Ok(0), Ok(1)));
 }
 
-/// RFC7306-5.1.1-07: the operation is done in the machine's order, whatever that is, and on all eight bytes.
+/// RFC7306-5.1.1-07: the operation is done in the machine's order, whatever that is, and on all
+/// eight bytes.
 #[test]
 fn words_are_numbers_of_the_machine() {
     let table = table();
@@ -163,7 +166,8 @@ fn words_are_numbers_of_the_machine() {
     assert_eq!((&bytes[..8], &bytes[16..]), (&[0; 8][..], &[0; 8][..]));
 }
 
-/// RFC7306-5.1.2-02 and RFC7306-5.1.2-03: the original value comes back either way, and memory holds one or the other.
+/// RFC7306-5.1.2-02 and RFC7306-5.1.2-03: the original value comes back either way, and memory
+/// holds one or the other.
 #[test]
 fn a_comparison_that_fails_changes_nothing_and_tells_the_value_all_the_same() {
     let table = table();
@@ -177,7 +181,8 @@ fn a_comparison_that_fails_changes_nothing_and_tells_the_value_all_the_same() {
     assert_eq!(region.load_u64_acquire(0), Ok(9));
 }
 
-/// Two regions, a window and a fast region over one word: one owner, whom alone the word lets change it.
+/// Two regions, a window and a fast region over one word: one owner, whom alone the word lets
+/// change it.
 #[test]
 fn all_names_of_a_word_lead_to_one_owner() {
     const SHARED: Access = ATOMIC.union(Access::BIND);
@@ -313,7 +318,8 @@ fn registrations_that_overlap_with_another_pinning_are_refused() {
     assert!(raw(&table, arena.bytes(64, 8), ATOMIC).is_ok());
 }
 
-/// A refused registration leaves nothing behind, and drops its owner where the owner may use the table.
+/// A refused registration leaves nothing behind, and drops its owner where the owner may use the
+/// table.
 #[test]
 fn a_refused_pinning_takes_no_place() {
     let arena = arena();
@@ -324,7 +330,8 @@ fn a_refused_pinning_takes_no_place() {
     assert_eq!(table.regions_in_use(), before);
 }
 
-/// A simulation that is run again finds every word with the same owner, wherever the allocator put it this time.
+/// A simulation that is run again finds every word with the same owner, wherever the allocator put
+/// it this time.
 #[test]
 fn in_a_table_that_replays_owners_do_not_hang_on_addresses() {
     let owners = || {
@@ -389,8 +396,8 @@ proptest! {
     }
 }
 
-/// RFC7306-5.3-01 for the measured alternative: every addition counts, from whatever core, with an instruction for it
-/// or without one.
+/// RFC7306-5.3-01 for the measured alternative: every addition counts, from whatever core, with an
+/// instruction for it or without one.
 #[test]
 fn locked_operations_of_several_cores_lose_nothing() {
     const ROUNDS: u64 = if cfg!(miri) { 20 } else { 20_000 };

@@ -1,6 +1,8 @@
-//! Memory that goes away while it is registered: accesses fail, every other fault goes where it went before.
+//! Memory that goes away while it is registered: accesses fail, every other fault goes where it
+//! went before.
 //!
-//! What a fault does to a process is tested in a child process: this program, started again for one case.
+//! What a fault does to a process is tested in a child process: this program, started again for one
+//! case.
 #![cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 
 use std::os::fd::AsRawFd;
@@ -65,8 +67,8 @@ struct Fixture {
 fn fixture(pages: Pages) -> Fixture {
     guard::install().unwrap();
     let table = MemTable::new(MemLimits { cores_max: 1, ..MemLimits::default() }).unwrap();
-    // SAFETY: the pages are accessed through the region alone. That they go away is what is tested: with the guard their
-    // accesses fail.
+    // SAFETY: the pages are accessed through the region alone. That they go away is what is tested:
+    // with the guard their accesses fail.
     let region = unsafe { table.register_raw(DOMAIN, pages.0, 2 * PAGE, EVERYTHING) }.unwrap();
     Fixture { core: table.core(CoreId(0)).unwrap(), region, _table: table }
 }
@@ -109,7 +111,8 @@ impl Fixture {
     }
 }
 
-/// RFC 5041 s8.3.2: also when memory is changed under a registration, a placement affects its own stream only.
+/// RFC 5041 s8.3.2: also when memory is changed under a registration, a placement affects its own
+/// stream only.
 #[test]
 fn every_length_that_reaches_a_page_that_is_gone_fails() {
     let pages = Pages::anonymous();

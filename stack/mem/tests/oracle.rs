@@ -1,5 +1,5 @@
-//! Random registrations, copies and releases against plain vectors: nothing outside a region is ever admitted or
-//! touched, and everything inside reads back as the model says.
+//! Random registrations, copies and releases against plain vectors: nothing outside a region is
+//! ever admitted or touched, and everything inside reads back as the model says.
 #![cfg(not(loom))]
 
 use ironwarp_mem::{Access, AccessError, CoreMem, MemLimits, MemTable, Region};

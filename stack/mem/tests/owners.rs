@@ -1,4 +1,5 @@
-//! Words shared out among cores that call each other: real threads, mailboxes, sums and chains that must be exact.
+//! Words shared out among cores that call each other: real threads, mailboxes, sums and chains that
+//! must be exact.
 #![cfg(not(loom))]
 
 use ironwarp_mem::{
@@ -33,8 +34,9 @@ impl Core<'_> {
         AtomicTarget { stag: self.region.stag(), to, scope: STREAM, need: Access::REMOTE_ATOMIC }
     }
 
-    /// Runs the operation, or mails it: `None` when no credit was left, the original value when it is known at once. A
-    /// shared word waits for earlier calls, as in a stream: one of them may be for this word.
+    /// Runs the operation, or mails it: `None` when no credit was left, the original value when it
+    /// is known at once. A shared word waits for earlier calls, as in a stream: one of them may be
+    /// for this word.
     fn start(&mut self, word: usize, operation: AtomicOp) -> Option<Option<u64>> {
         let target = self.target(word);
         match self.mem.word(&target).expect("a live word").claim() {
@@ -58,8 +60,8 @@ impl Core<'_> {
     }
 }
 
-/// Runs `work` on each core in a thread of its own, answering until all are done. Gives what the words hold then. Owners
-/// share a line after `share_after` calls of the other core.
+/// Runs `work` on each core in a thread of its own, answering until all are done. Gives what the
+/// words hold then. Owners share a line after `share_after` calls of the other core.
 fn on_every_core<R: Send>(
     share_after: u8,
     work: impl Fn(&mut Core<'_>, usize) -> R + Sync,
@@ -96,8 +98,9 @@ fn on_every_core<R: Send>(
     (outcomes, words.collect())
 }
 
-/// RFC7306-5-01, RFC7306-5.3-01 and RFC7306-5.4-02: a million additions by two cores to sixteen words, each word owned
-/// by one of them. Every addition saw a value that no other saw, and none is missing from the sum.
+/// RFC7306-5-01, RFC7306-5.3-01 and RFC7306-5.4-02: a million additions by two cores to sixteen
+/// words, each word owned by one of them. Every addition saw a value that no other saw, and none is
+/// missing from the sum.
 #[test]
 fn a_million_additions_from_two_cores_lose_none() {
     million_additions(0);
@@ -135,8 +138,8 @@ fn million_additions(share_after: u8) {
     }
 }
 
-/// RFC7306-5.1.2-03: two cores advance each word by comparing and swapping. The core that saw the expected value made
-/// the step, and nobody else did.
+/// RFC7306-5.1.2-03: two cores advance each word by comparing and swapping. The core that saw the
+/// expected value made the step, and nobody else did.
 #[test]
 fn chains_of_compare_and_swap_have_one_winner_a_link() {
     [0, 1, 16].into_iter().for_each(compare_and_swap_chains);

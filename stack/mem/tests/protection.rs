@@ -207,7 +207,8 @@ fn the_limit_of_regions_is_a_named_error_and_passes() {
     assert!(table.register(PD, vec![0; 8], WRITE).is_ok());
 }
 
-/// RFC 5042 s6.4.1: a user that has taken its whole share, and one that finds the table full, get different errors.
+/// RFC 5042 s6.4.1: a user that has taken its whole share, and one that finds the table full, get
+/// different errors.
 #[test]
 fn the_share_of_a_user_is_an_error_of_its_own() {
     let (table, _core) = table(3);
@@ -364,7 +365,8 @@ fn an_owner_may_use_the_table_while_it_is_dropped() {
     assert_eq!(seen.load(Ordering::SeqCst), 1);
 }
 
-/// Memory is released by a later call or an idle core: a panic in its owner's destructor ends there.
+/// Memory is released by a later call or an idle core: a panic in its owner's destructor ends
+/// there.
 #[test]
 fn an_owner_that_panics_when_dropped_harms_nobody() {
     struct Faulty(Vec<u8>);
@@ -387,7 +389,8 @@ fn an_owner_that_panics_when_dropped_harms_nobody() {
     assert_eq!(table.regions_in_use(), 0);
 }
 
-/// A table made to replay: tags and tagged offsets are the same in two tables, wherever the memory lies.
+/// A table made to replay: tags and tagged offsets are the same in two tables, wherever the memory
+/// lies.
 #[test]
 fn a_replayable_table_gives_the_same_tags_and_offsets_again() {
     let limits = MemLimits { regions_max: 16, cores_max: 1 };

@@ -1,5 +1,5 @@
-//! Cores that copy while application threads poll, revoke and free. `scripts/sanitizers.sh` runs them under Miri and
-//! ThreadSanitizer, which look for races and stale memory.
+//! Cores that copy while application threads poll, revoke and free. `scripts/sanitizers.sh` runs
+//! them under Miri and ThreadSanitizer, which look for races and stale memory.
 #![cfg(not(loom))]
 
 use ironwarp_mem::{Access, AccessError, CoreMem, MemLimits, MemTable, Region};
@@ -56,8 +56,8 @@ fn target(region: &Region) -> Target {
     Target { stag: region.stag(), base: region.base_to(), len: region.len() as u32 }
 }
 
-// RFC 5040 s8.1.1 (6): after revocation the network can no longer modify the buffer. A core has looked the tag up before
-// it is revoked, and copies afterwards.
+// RFC 5040 s8.1.1 (6): after revocation the network can no longer modify the buffer. A core has
+// looked the tag up before it is revoked, and copies afterwards.
 #[test]
 fn a_token_is_complete_only_after_the_core_that_was_copying() {
     let table = table(2);
@@ -97,9 +97,10 @@ fn a_token_is_complete_only_after_the_core_that_was_copying() {
     });
 }
 
-// The same while cores copy without a pause. Once the token is complete, the application fills the memory with a byte that
-// no core writes, and nothing changes it any more. Each core has a piece of its own, so that there is no race but the one
-// that is looked for: Miri and ThreadSanitizer report it even if the bytes survive.
+// The same while cores copy without a pause. Once the token is complete, the application fills the
+// memory with a byte that no core writes, and nothing changes it any more. Each core has a piece of
+// its own, so that there is no race but the one that is looked for: Miri and ThreadSanitizer report
+// it even if the bytes survive.
 #[test]
 fn memory_freed_after_its_token_is_never_touched_by_a_core_that_was_copying() {
     for round in 0..ROUNDS / 4 {
@@ -198,7 +199,8 @@ fn churn(table: &MemTable, len: usize, published: &mpsc::Sender<Target>) {
                 Err(_) => thread::yield_now(),
             }
         };
-        // The first byte is the application's, the others the core's: no two threads write the same byte.
+        // The first byte is the application's, the others the core's: no two threads write the same
+        // byte.
         let whole = target(&region);
         let others = Target { base: whole.base + 1, len: whole.len - 1, ..whole };
         published.send(others).expect("the core listens");

@@ -45,7 +45,8 @@ impl Fixture {
     }
 }
 
-/// RFC 5040 s8.1.1 (2): a tag limited to one stream is unusable by any other, even of the same domain.
+/// RFC 5040 s8.1.1 (2): a tag limited to one stream is unusable by any other, even of the same
+/// domain.
 #[test]
 fn a_region_of_one_stream_is_closed_to_every_other() {
     let Fixture { table, core, .. } = fixture();
@@ -132,7 +133,8 @@ fn windows_are_made_over_regions_only() {
     assert_eq!(refused, Err(BindError::Region(AccessError::WrongPd)));
 }
 
-/// RFC 5040 s8.1.1 (6): what is bound to a region ends with it at once, and the region goes without waiting.
+/// RFC 5040 s8.1.1 (6): what is bound to a region ends with it at once, and the region goes without
+/// waiting.
 #[test]
 fn a_window_ends_with_its_region() {
     let fixture = fixture();
@@ -148,7 +150,8 @@ fn a_window_ends_with_its_region() {
     assert!(!token.poll(), "this core has not passed");
 }
 
-/// The slot of a region may take the same tag again for other memory: a window left from before must not follow it.
+/// The slot of a region may take the same tag again for other memory: a window left from before
+/// must not follow it.
 #[test]
 fn a_window_never_wakes_up_with_a_later_region() {
     let table = MemTable::with_secret(MemLimits { regions_max: 64, cores_max: 1 }, [3, 4]).unwrap();
@@ -204,7 +207,8 @@ fn we_invalidate_whatever_we_may_reach_and_as_often_as_we_like() {
     );
 }
 
-/// semantics "Memory": revoked at once; another core may be in the middle of a copy until it quiesces.
+/// semantics "Memory": revoked at once; another core may be in the middle of a copy until it
+/// quiesces.
 #[test]
 fn a_window_is_bound_again_when_every_other_core_has_passed() {
     let fixture = fixture();
@@ -299,7 +303,8 @@ fn windows_take_places_of_the_table_and_give_them_back() {
     assert!(table.window(PD).is_ok());
 }
 
-/// RFC5040-8.1.1-08: a tag that was drawn, and perhaps told to somebody, is not soon anybody else's though it was never bound.
+/// RFC5040-8.1.1-08: a tag that was drawn, and perhaps told to somebody, is not soon anybody else's
+/// though it was never bound.
 #[test]
 fn a_tag_that_was_drawn_and_never_bound_does_not_come_back() {
     let fixture = fixture();

@@ -4,8 +4,8 @@
 //! cargo build --release -p ironwarp-net --example receive_cost
 //! valgrind --tool=callgrind --toggle-collect='*receive_one*' target/release/examples/receive_cost
 //! ```
-//! The printed number of instructions, divided by [`FRAMES`], is the cost of one frame without the allocation of its
-//! buffer.
+//! The printed number of instructions, divided by [`FRAMES`], is the cost of one frame without the
+//! allocation of its buffer.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -19,7 +19,8 @@ use ironwarp_types::{MacAddr, Nanos};
 /// The number of received frames.
 const FRAMES: usize = 100_000;
 
-/// A segment of one byte from 10.0.0.2:50000 to 10.0.0.1:4420. The device reports its checksums as correct.
+/// A segment of one byte from 10.0.0.2:50000 to 10.0.0.1:4420. The device reports its checksums as
+/// correct.
 fn frame() -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     frame.extend([0x45, 0, 0, 41, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);

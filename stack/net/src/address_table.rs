@@ -1,7 +1,8 @@
-//! A bounded table of entries with an address as key and a deadline. Neighbours and path MTUs are stored in one each.
+//! A bounded table of entries with an address as key and a deadline. Neighbours and path MTUs are
+//! stored in one each.
 //!
-//! All memory is allocated in [`AddressTable::new`]. Cost: a look-up takes one hash, nearly always one cache line of
-//! the index, and the entry. A deadline causes a pass over all slots.
+//! All memory is allocated in [`AddressTable::new`]. Cost: a look-up takes one hash, nearly always
+//! one cache line of the index, and the entry. A deadline causes a pass over all slots.
 
 use core::net::IpAddr;
 
@@ -59,8 +60,8 @@ impl<E: Entry> AddressTable<E> {
         }
     }
 
-    /// Adds an entry with a new address. If no slot is free, the first of the next `scan` entries for which `may_evict`
-    /// returns true is removed. Returns `false` if there is no such entry.
+    /// Adds an entry with a new address. If no slot is free, the first of the next `scan` entries
+    /// for which `may_evict` returns true is removed. Returns `false` if there is no such entry.
     pub(crate) fn insert(&mut self, entry: E, scan: usize, may_evict: impl Fn(&E) -> bool) -> bool {
         if self.free.is_empty() {
             self.evict(scan, may_evict);
@@ -119,7 +120,8 @@ impl<E: Entry> AddressTable<E> {
         self.hasher.hash_addr(addr)
     }
 
-    /// Checks the invariants: each slot is either free or found under its address, and none is due before `next_due`.
+    /// Checks the invariants: each slot is either free or found under its address, and none is due
+    /// before `next_due`.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let used = self.entries.iter().flatten().count();
         if used != self.index.len() || used + self.free.len() != self.entries.len() {

@@ -1,10 +1,11 @@
-//! Internet checksums as sums of big-endian words, so that sums of parts can be added (RFC 1071 s2).
+//! Internet checksums as sums of big-endian words, so that sums of parts can be added
+//! (RFC 1071 s2).
 
 pub(crate) use ironwarp_arch::checksum::{fold, sum};
 use ironwarp_port::Checksum;
 
-/// Returns whether a checksum is correct. `sum` adds the data and its checksum field. It runs only if the device did
-/// not verify the checksum.
+/// Returns whether a checksum is correct. `sum` adds the data and its checksum field. It runs only
+/// if the device did not verify the checksum.
 #[inline(always)]
 pub(crate) fn is_correct(verdict: Checksum, sum: impl FnOnce() -> u32) -> bool {
     match verdict {
@@ -17,7 +18,8 @@ pub(crate) fn is_correct(verdict: Checksum, sum: impl FnOnce() -> u32) -> bool {
 /// Returns the sum of an IPv4 header without options, carries added.
 #[inline(always)]
 pub(crate) fn sum_header(header: &[u8; 20]) -> u32 {
-    // Two words of 64 bits and one of 32: without a loop, because of which the compiler would use vectors.
+    // Two words of 64 bits and one of 32: without a loop, because of which the compiler would use
+    // vectors.
     let ([first, second], rest) = header.split_first_chunk::<16>().map_or(([0; 2], 0), |(front, back)| {
         let (words, _) = front.as_chunks::<8>();
         let word = |at: usize| words.get(at).map_or(0, |word| u64::from_ne_bytes(*word));
@@ -29,7 +31,8 @@ pub(crate) fn sum_header(header: &[u8; 20]) -> u32 {
     u32::from(fold(((sum & 0xffff_ffff) + (sum >> 32)) as u32).to_be())
 }
 
-/// Returns the checksum field after one of the words that it covers changed (RFC 1624 s3, equation 3).
+/// Returns the checksum field after one of the words that it covers changed (RFC 1624 s3, equation
+/// 3).
 pub(crate) fn update(field: u16, from: u16, to: u16) -> u16 {
     !fold(u32::from(!field) + u32::from(!from) + u32::from(to))
 }

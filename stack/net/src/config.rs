@@ -8,11 +8,13 @@ use ironwarp_types::{MacAddr, Nanos};
 use crate::core_message::CoreRole;
 use crate::link::VlanTag;
 
-/// The maximum number of configured addresses of one port. Each received packet is compared with the addresses of its
-/// family, in the configured order. A generated link-local address is not counted.
+/// The maximum number of configured addresses of one port. Each received packet is compared with
+/// the addresses of its family, in the configured order. A generated link-local address is not
+/// counted.
 pub const ADDRESSES_MAX: usize = 8;
 
-/// The maximum number of static routes, without the gateways. A look-up scans all of them, once for each path.
+/// The maximum number of static routes, without the gateways. A look-up scans all of them, once for
+/// each path.
 pub const ROUTES_MAX: usize = 32;
 
 /// An address and the length of its network prefix.
@@ -20,7 +22,8 @@ pub const ROUTES_MAX: usize = 32;
 pub struct Prefix {
     /// An address in the network.
     pub addr: IpAddr,
-    /// The number of leading bits that all addresses of the network share. Larger values mean all bits of the address.
+    /// The number of leading bits that all addresses of the network share. Larger values mean all
+    /// bits of the address.
     pub len: u8,
 }
 
@@ -36,10 +39,11 @@ pub struct StaticRoute {
 /// How many probes are sent for a local address before it is used (duplicate address detection).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DuplicateProbes {
-    /// RFC 5227 s2.1.1 has 3, which takes five to nine seconds. 0, the default, announces the address at once. In both
-    /// cases conflicts are counted and the address is defended.
+    /// RFC 5227 s2.1.1 has 3, which takes five to nine seconds. 0, the default, announces the
+    /// address at once. In both cases conflicts are counted and the address is defended.
     pub ipv4: u8,
-    /// RFC 4862 s5.1, DupAddrDetectTransmits: 1, the default, takes one to two seconds. 0 uses addresses at once.
+    /// RFC 4862 s5.1, DupAddrDetectTransmits: 1, the default, takes one to two seconds. 0 uses
+    /// addresses at once.
     pub ipv6: u8,
 }
 
@@ -60,7 +64,8 @@ pub struct NetConfig {
     pub gateway6: Option<Ipv6Addr>,
     /// Networks behind other routers. The longest prefix wins.
     pub routes: ArrayVec<StaticRoute, ROUTES_MAX>,
-    /// The VLAN of the port. With `None` tagged frames are dropped, otherwise frames of no VLAN or of another one.
+    /// The VLAN of the port. With `None` tagged frames are dropped, otherwise frames of no VLAN or
+    /// of another one.
     pub vlan: Option<VlanTag>,
     /// Duplicate address detection.
     pub duplicate_probes: DuplicateProbes,
@@ -80,15 +85,16 @@ pub struct NetConfig {
     pub icmp_errors_per_second: u32,
     /// The capacity of the path MTU cache in destinations, at least 1.
     pub path_mtus_max: u16,
-    /// Reads and writes the headers of fast segments at fixed offsets. Off: every frame takes the general path, with
-    /// the same results.
+    /// Reads and writes the headers of fast segments at fixed offsets. Off: every frame takes the
+    /// general path, with the same results.
     pub fast_path: bool,
 }
 
 /// Fields of the IP header of TCP packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IpHeaderDefaults {
-    /// IPv4 time to live or IPv6 hop limit. RFC 1122 s3.2.1.7 requires that it can be configured; 64 is usual.
+    /// IPv4 time to live or IPv6 hop limit. RFC 1122 s3.2.1.7 requires that it can be configured;
+    /// 64 is usual.
     pub hop_limit: u8,
     /// The differentiated services code point, 0 to 63 (RFC 2474 s3; RFC 9293 s3.9.2.2).
     pub dscp: u8,
@@ -112,7 +118,8 @@ impl IpHeaderDefaults {
 pub struct NeighbourConfig {
     /// The capacity in neighbours, unresolved ones included: 1 to 65 536. Other values are clamped.
     pub entries_max: u32,
-    /// How long a confirmed entry is valid. Then a neighbour in use is probed, and one that is not in use is removed.
+    /// How long a confirmed entry is valid. Then a neighbour in use is probed, and one that is not
+    /// in use is removed.
     pub reachable_time: Nanos,
     /// The time between two requests to one neighbour.
     pub retrans_timer: Nanos,
@@ -163,9 +170,9 @@ impl Default for DuplicateProbes {
 }
 
 impl Default for NeighbourConfig {
-    /// RFC 1122 s2.3.2.1 recommends a timeout of about a minute, and at most one request per second to one destination.
-    /// RFC 4861 s10 has the same second (RETRANS_TIMER), three requests (MAX_UNICAST_SOLICIT) and five seconds
-    /// (DELAY_FIRST_PROBE_TIME).
+    /// RFC 1122 s2.3.2.1 recommends a timeout of about a minute, and at most one request per second
+    /// to one destination. RFC 4861 s10 has the same second (RETRANS_TIMER), three requests
+    /// (MAX_UNICAST_SOLICIT) and five seconds (DELAY_FIRST_PROBE_TIME).
     fn default() -> Self {
         NeighbourConfig {
             entries_max: 1_024,

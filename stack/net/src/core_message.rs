@@ -1,13 +1,14 @@
 //! Messages between the cores of one stack about neighbours, addresses and path MTUs.
 //!
-//! Core 0 is the leader: it replies to ARP requests and neighbour solicitations, resolves neighbours, and probes and
-//! defends the stack's addresses. The other cores are followers. A follower hands ARP and neighbour discovery frames to
-//! the leader, requests unknown neighbours from it, and receives its updates. So the network sees one station, which
-//! sends requests at the rate of one station (RFC 1122 s2.3.2.1), whatever the number of cores.
+//! Core 0 is the leader: it replies to ARP requests and neighbour solicitations, resolves
+//! neighbours, and probes and defends the stack's addresses. The other cores are followers. A
+//! follower hands ARP and neighbour discovery frames to the leader, requests unknown neighbours
+//! from it, and receives its updates. So the network sees one station, which sends requests at the
+//! rate of one station (RFC 1122 s2.3.2.1), whatever the number of cores.
 //!
-//! Messages wait in a short queue until the core loop takes them. A message that finds the queue full is dropped; the
-//! receiver requests it again. Changes of an address state are not requested again, so the queue always has room for
-//! them.
+//! Messages wait in a short queue until the core loop takes them. A message that finds the queue
+//! full is dropped; the receiver requests it again. Changes of an address state are not requested
+//! again, so the queue always has room for them.
 
 use core::net::IpAddr;
 use std::collections::VecDeque;
@@ -90,7 +91,8 @@ impl Outbox {
 
     fn push(&mut self, message: MessageKind) {
         let message = CoreMessage(message);
-        // A newer state of an address replaces the queued one, so there are never more of these than addresses.
+        // A newer state of an address replaces the queued one, so there are never more of these
+        // than addresses.
         if let MessageKind::Address(addr, _) = message.0 {
             self.queue.retain(|old| !matches!(old.0, MessageKind::Address(one, _) if one == addr));
         }
@@ -125,7 +127,8 @@ impl Net {
         }
     }
 
-    /// A follower sends to a neighbour: the entry counts as in use, and is resolved if it is unknown.
+    /// A follower sends to a neighbour: the entry counts as in use, and is resolved if it is
+    /// unknown.
     fn on_resolve<P: Port>(&mut self, now: Nanos, addr: IpAddr, wire: &mut Wire<P>) {
         match self.neighbours.resolve(now, addr) {
             Lookup::Known(_) => self.publish_neighbour(addr),

@@ -1,4 +1,5 @@
-//! Operations on addresses of both families. [`Address`] lets code for TCP be generic over the family.
+//! Operations on addresses of both families. [`Address`] lets code for TCP be generic over the
+//! family.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,7 +7,8 @@ use crate::flow::FlowHasher;
 
 /// An address of either family.
 pub(crate) trait Address: Copy + Eq + Into<IpAddr> {
-    /// Returns the sum of its words, for pseudo-headers (RFC 9293 s3.1, RFC 8200 s8.1). Carries are not added.
+    /// Returns the sum of its words, for pseudo-headers (RFC 9293 s3.1, RFC 8200 s8.1). Carries are
+    /// not added.
     fn sum(self) -> u32;
 
     /// Returns the same as [`FlowHasher::hash`] of the flow between two addresses and ports.
@@ -57,8 +59,9 @@ pub(crate) fn is_link_local(addr: IpAddr) -> bool {
     matches!(addr, IpAddr::V6(v6) if v6.to_bits() >> 118 == 0xfe80 >> 6)
 }
 
-/// Returns whether the address is unicast and may appear on a network (RFC 4291 s2.5). Multicast addresses are not, and
-/// nothing in ::/64: it holds the unspecified address, the loopback address and the forms of IPv4 addresses.
+/// Returns whether the address is unicast and may appear on a network (RFC 4291 s2.5). Multicast
+/// addresses are not, and nothing in ::/64: it holds the unspecified address, the loopback address
+/// and the forms of IPv4 addresses.
 #[inline]
 pub(crate) fn is_unicast_v6(addr: Ipv6Addr) -> bool {
     let high = (addr.to_bits() >> 64) as u64;

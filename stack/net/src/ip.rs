@@ -1,7 +1,7 @@
 //! Writes IPv4 and IPv6 headers.
 //!
-//! Source: RFC 791 s3.1, RFC 8200 s3. The packets are never fragmented: IPv4 headers have "do not fragment", and path
-//! MTU discovery finds the size (RFC 1191 s3).
+//! Source: RFC 791 s3.1, RFC 8200 s3. The packets are never fragmented: IPv4 headers have "do not
+//! fragment", and path MTU discovery finds the size (RFC 1191 s3).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -29,8 +29,8 @@ const V4_FLAGS: u8 = 0x40;
 /// Version 6. The flow label is 0, as RFC 6437 s3 allows.
 const V6_FIRST: u8 = 0x60;
 
-/// The sum of the constant words of an IPv4 header: all but addresses, protocol, type of service, time to live,
-/// length and identification.
+/// The sum of the constant words of an IPv4 header: all but addresses, protocol, type of service,
+/// time to live, length and identification.
 pub(crate) const V4_FIXED_SUM: u32 =
     u32::from_be_bytes([0, 0, V4_FIRST, 0]) + u32::from_be_bytes([0, 0, V4_FLAGS, 0]);
 
@@ -77,7 +77,8 @@ pub(crate) fn v6_header(
     header
 }
 
-/// Returns the folded sum of a pseudo-header without its length: addresses and protocol (RFC 9293 s3.1, RFC 8200 s8.1).
+/// Returns the folded sum of a pseudo-header without its length: addresses and protocol
+/// (RFC 9293 s3.1, RFC 8200 s8.1).
 pub(crate) fn pseudo_sum(source: IpAddr, target: IpAddr, protocol: u8) -> u16 {
     let sum = |addr: IpAddr| match addr {
         IpAddr::V4(v4) => v4.sum(),

@@ -1,19 +1,20 @@
-//! Ethernet, VLAN, ARP, neighbour discovery, IPv4, IPv6 and ICMP, with routes, neighbours and the table that maps a
-//! flow to its connection.
+//! Ethernet, VLAN, ARP, neighbour discovery, IPv4, IPv6 and ICMP, with routes, neighbours and the
+//! table that maps a flow to its connection.
 //!
-//! Takes received frames. Returns the TCP segments among them and the ICMP errors about our segments. Replies to ARP
-//! requests, neighbour solicitations and echo requests itself. Gives TCP the header template of the route to a peer.
-//! Each core has one [`Net`] per port. The crate is sans-IO: the time and the wire are arguments.
+//! Takes received frames. Returns the TCP segments among them and the ICMP errors about our
+//! segments. Replies to ARP requests, neighbour solicitations and echo requests itself. Gives TCP
+//! the header template of the route to a peer. Each core has one [`Net`] per port. The crate is
+//! sans-IO: the time and the wire are arguments.
 //!
-//! Source: RFC 894 and RFC 2464 (Ethernet), RFC 826 and RFC 5227 (ARP), RFC 791 and RFC 1122 s3 (IPv4), RFC 8200, RFC
-//! 4861 and RFC 4862 (IPv6), RFC 792 and RFC 4443 (ICMP), RFC 1191 and RFC 8201 (path MTU), RFC 1071 and RFC 1624
-//! (checksums).
+//! Source: RFC 894 and RFC 2464 (Ethernet), RFC 826 and RFC 5227 (ARP), RFC 791 and RFC 1122 s3
+//! (IPv4), RFC 8200, RFC 4861 and RFC 4862 (IPv6), RFC 792 and RFC 4443 (ICMP), RFC 1191 and
+//! RFC 8201 (path MTU), RFC 1071 and RFC 1624 (checksums).
 //!
-//! No frame can cause a panic. Each frame is replied to, used for an update, returned or dropped, and exactly one
-//! counter counts it, unless it is returned: then TCP counts it.
+//! No frame can cause a panic. Each frame is replied to, used for an update, returned or dropped,
+//! and exactly one counter counts it, unless it is returned: then TCP counts it.
 //!
-//! Cost: a TCP segment takes one pass over 34 or 54 header bytes, one keyed hash, and a checksum pass if the device
-//! does not verify checksums. Everything else is off the data path.
+//! Cost: a TCP segment takes one pass over 34 or 54 header bytes, one keyed hash, and a checksum
+//! pass if the device does not verify checksums. Everything else is off the data path.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used))]

@@ -33,7 +33,8 @@ pub struct VlanTag {
 }
 
 impl VlanTag {
-    /// Returns the tag control information: priority, drop eligible indicator (always 0), VLAN identifier.
+    /// Returns the tag control information: priority, drop eligible indicator (always 0), VLAN
+    /// identifier.
     fn control(self) -> u16 {
         u16::from(self.priority & 7) << 13 | self.id & VLAN_ID_MASK
     }
@@ -52,7 +53,8 @@ impl Link {
         ETHERNET_BYTES + if self.vlan.is_some() { TAG_BYTES } else { 0 }
     }
 
-    /// Writes the header of a frame and returns the bytes after it. Changes nothing if the frame is too short.
+    /// Writes the header of a frame and returns the bytes after it. Changes nothing if the frame is
+    /// too short.
     pub(crate) fn write<'a>(&self, frame: &'a mut [u8], to: MacAddr, ethertype: u16) -> Option<&'a mut [u8]> {
         let (header, rest) = frame.split_at_mut_checked(self.header_bytes())?;
         let (addresses, types) = header.split_first_chunk_mut::<12>()?;
@@ -81,7 +83,8 @@ pub(crate) fn group_mac(addr: Ipv6Addr) -> MacAddr {
     MacAddr([0x33, 0x33, a, b, c, d])
 }
 
-/// Returns the link-local address that is derived from a link address (RFC 4291 s2.5.1 and appendix A).
+/// Returns the link-local address that is derived from a link address (RFC 4291 s2.5.1 and
+/// appendix A).
 pub(crate) fn link_local(mac: MacAddr) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.0;
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
@@ -94,7 +97,8 @@ mod tests {
     const OURS: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
     const THEIRS: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-    /// IEEE 802.1Q s9.6: the priority is in the three highest bits, the VLAN identifier in the twelve lowest.
+    /// IEEE 802.1Q s9.6: the priority is in the three highest bits, the VLAN identifier in the
+    /// twelve lowest.
     #[test]
     fn a_tag_is_written_between_the_addresses_and_the_ethertype() {
         let mut frame = [0u8; 20];

@@ -17,17 +17,18 @@ use crate::pmtu::PathMtuCache;
 use crate::rate_limit::RateLimiter;
 use crate::route::Routes;
 
-/// ICMP errors that are read in one burst: a router that loses a link reports each connection over it.
+/// ICMP errors that are read in one burst: a router that loses a link reports each connection over
+/// it.
 const ICMP_ERROR_BURST: u32 = 256;
 
 /// Ethernet, ARP, neighbour discovery, IPv4, IPv6 and ICMP for one core.
 ///
-/// [`Net::on_frame`] takes received frames, [`Net::route`] returns the path to a peer, and [`Net::on_timers`] takes
-/// the time. Nothing allocates after [`Net::new`].
+/// [`Net::on_frame`] takes received frames, [`Net::route`] returns the path to a peer, and
+/// [`Net::on_timers`] takes the time. Nothing allocates after [`Net::new`].
 pub struct Net {
     pub(crate) link: Link,
-    /// The local link address as a little-endian word: what a fast frame is compared with. Off the fast path, and
-    /// in a VLAN, it is [`NO_MAC_WORD`], which no frame has.
+    /// The local link address as a little-endian word: what a fast frame is compared with. Off the
+    /// fast path, and in a VLAN, it is [`NO_MAC_WORD`], which no frame has.
     pub(crate) fast_mac_word: u64,
     pub(crate) local: LocalAddresses,
     pub(crate) hasher: FlowHasher,
@@ -49,7 +50,8 @@ pub struct Net {
 const NO_MAC_WORD: u64 = u64::MAX;
 
 impl Net {
-    /// Returns the network state for a device. The MTU is the smaller one of the configuration and the device.
+    /// Returns the network state for a device. The MTU is the smaller one of the configuration and
+    /// the device.
     pub fn new(cfg: NetConfig, caps: &PortCaps, stats: CoreStats) -> Self {
         let hasher = FlowHasher::new(cfg.hash_secret);
         let [a, b, c, d, e, f] = cfg.mac.0;
@@ -87,14 +89,16 @@ impl Net {
         self.stats.read(counter)
     }
 
-    /// Returns the hasher of [`TcpSegment::hash`](crate::TcpSegment::hash), for flows that this side opens.
+    /// Returns the hasher of [`TcpSegment::hash`](crate::TcpSegment::hash), for flows that this
+    /// side opens.
     pub fn hasher(&self) -> FlowHasher {
         self.hasher
     }
 
-    /// Counts changes that may change the result of [`Net::route`], modulo 2^32: a neighbour replied, moved or became
-    /// unreachable, or a local address became usable. A caller that waits for a route calls [`Net::route`] again
-    /// after a change; an owner of paths calls [`Net::refresh`] for each.
+    /// Counts changes that may change the result of [`Net::route`], modulo 2^32: a neighbour
+    /// replied, moved or became unreachable, or a local address became usable. A caller that waits
+    /// for a route calls [`Net::route`] again after a change; an owner of paths calls
+    /// [`Net::refresh`] for each.
     pub fn route_changes(&self) -> u32 {
         self.route_changes
     }
@@ -103,8 +107,8 @@ impl Net {
         self.route_changes = self.route_changes.wrapping_add(changes);
     }
 
-    /// Returns the path of a flow over the station `mac`. A reply to a segment uses the link address that the segment
-    /// came from.
+    /// Returns the path of a flow over the station `mac`. A reply to a segment uses the link
+    /// address that the segment came from.
     pub fn path_to(&self, flow: &Flow, mac: MacAddr) -> Path {
         self.path_over(flow.local.ip(), flow.remote.ip(), mac)
     }
@@ -117,23 +121,24 @@ impl Net {
             .with_port(self.port)
     }
 
-    /// Limits packets to `dst` to `mtu_bytes` for ten minutes, after TCP validated a report. The limit applies to new
-    /// paths. It is at least 576 bytes, or 1280 for IPv6.
+    /// Limits packets to `dst` to `mtu_bytes` for ten minutes, after TCP validated a report. The
+    /// limit applies to new paths. It is at least 576 bytes, or 1280 for IPv6.
     pub fn lower_path_mtu(&mut self, now: Nanos, dst: IpAddr, mtu_bytes: u16) {
         if mtu_bytes < self.mtu_bytes && self.path_mtus.lower(now, dst, mtu_bytes) {
             self.publish_path_mtu(dst, mtu_bytes);
         }
     }
 
-    /// Starts to probe and to announce the local addresses. Announcements update stations that know an old link
-    /// address. The leader core calls this once when the link is up; [`Net::on_timers`] continues.
+    /// Starts to probe and to announce the local addresses. Announcements update stations that know
+    /// an old link address. The leader core calls this once when the link is up; [`Net::on_timers`]
+    /// continues.
     pub fn on_link_up<P: Port>(&mut self, now: Nanos, wire: &mut Wire<P>) {
         self.local.on_link_up(now);
         self.on_timers(now, wire);
     }
 
-    /// Repeats requests to neighbours, probes those in use before they expire, and removes the others. Probes and
-    /// announces local addresses. Removes expired path MTUs.
+    /// Repeats requests to neighbours, probes those in use before they expire, and removes the
+    /// others. Probes and announces local addresses. Removes expired path MTUs.
     pub fn on_timers<P: Port>(&mut self, now: Nanos, wire: &mut Wire<P>) {
         if self.neighbours.next_due() <= now {
             self.on_neighbours_due(now, wire);
@@ -219,7 +224,8 @@ fn send_acd<P: Port>(link: &Link, stats: &CoreStats, message: AcdMessage, addr: 
         _ => request_counter(addr),
     };
     send(wire, stats, counter, |frame| match (message, addr) {
-        // RFC 5227 s1.1 and s2.3: a probe has no sender address; in an announcement sender and target are equal.
+        // RFC 5227 s1.1 and s2.3: a probe has no sender address; in an announcement sender and
+        // target are equal.
         (Probe, IpAddr::V4(addr)) => arp::write_request(frame, link, Ipv4Addr::UNSPECIFIED, addr, None),
         (Announcement, IpAddr::V4(addr)) => arp::write_request(frame, link, addr, addr, None),
         (Probe, IpAddr::V6(addr)) => nd::write_solicitation(frame, link, Ipv6Addr::UNSPECIFIED, addr, None),

@@ -1,8 +1,9 @@
 //! The path MTU cache: the largest packet that reaches a destination.
 //!
-//! Each path starts with the MTU of the local link. A router that cannot forward a packet reports the MTU of its next
-//! link. After TCP has validated the report, the limit is stored here for new connections. It expires after ten
-//! minutes, because routes change. The cache is bounded: a new destination evicts an old one.
+//! Each path starts with the MTU of the local link. A router that cannot forward a packet reports
+//! the MTU of its next link. After TCP has validated the report, the limit is stored here for new
+//! connections. It expires after ten minutes, because routes change. The cache is bounded: a new
+//! destination evicts an old one.
 //!
 //! Source: RFC 1191 (IPv4), RFC 8201 (IPv6). Cost: none for a segment; a look-up for each new path.
 
@@ -13,8 +14,8 @@ use ironwarp_types::Nanos;
 use crate::address_table::{self, AddressTable};
 use crate::flow::FlowHasher;
 
-/// The lowest accepted MTU for IPv4. RFC 791 s3.1 requires every host to accept 576 octets. RFC 1191 s3 allows reports
-/// down to 68, which only help an attacker (RFC 5927 s7).
+/// The lowest accepted MTU for IPv4. RFC 791 s3.1 requires every host to accept 576 octets.
+/// RFC 1191 s3 allows reports down to 68, which only help an attacker (RFC 5927 s7).
 const IPV4_MTU_MIN: u16 = 576;
 
 /// RFC 8200 s5: every link carries 1280 octets.
@@ -26,8 +27,9 @@ const LIFETIME: Nanos = Nanos::from_secs(600);
 /// RFC 1191 s7.1, table 7-1: common link MTUs, for routers that report none.
 const PLATEAUS: [u16; 10] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
 
-/// Returns the limit from a report of `reported` bytes, 0 for none, about a packet of `packet_bytes`. Returns `None`
-/// if the report is invalid: the packet fits the reported MTU, or the MTU is below the minimum of IPv6 (RFC 8201 s4).
+/// Returns the limit from a report of `reported` bytes, 0 for none, about a packet of
+/// `packet_bytes`. Returns `None` if the report is invalid: the packet fits the reported MTU, or
+/// the MTU is below the minimum of IPv6 (RFC 8201 s4).
 pub(crate) fn limit_from_report(dst: IpAddr, reported: u32, packet_bytes: u16) -> Option<u16> {
     let reported = u16::try_from(reported).ok()?;
     match dst {

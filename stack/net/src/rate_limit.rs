@@ -2,8 +2,8 @@
 
 use ironwarp_types::Nanos;
 
-/// Allows a number of events per second on average, and a burst after a pause. One check takes one addition and one
-/// comparison.
+/// Allows a number of events per second on average, and a burst after a pause. One check takes one
+/// addition and one comparison.
 #[derive(Clone, Debug)]
 pub(crate) struct RateLimiter {
     /// The time between two events at the average rate.

@@ -9,11 +9,11 @@ use crate::segment::TcpSegment;
 pub enum Received<F> {
     /// A TCP segment with correct headers and checksums.
     Segment(TcpSegment<F>),
-    /// An ICMP error about a segment of ours. Anybody can send one: TCP must first compare `seq` with the segments in
-    /// flight (RFC 5927 s4.1).
+    /// An ICMP error about a segment of ours. Anybody can send one: TCP must first compare `seq`
+    /// with the segments in flight (RFC 5927 s4.1).
     IcmpError(IcmpError),
-    /// A frame of ARP or neighbour discovery that a follower core received. The leader core handles it with
-    /// [`Net::on_forwarded_frame`](crate::Net::on_forwarded_frame).
+    /// A frame of ARP or neighbour discovery that a follower core received. The leader core handles
+    /// it with [`Net::on_forwarded_frame`](crate::Net::on_forwarded_frame).
     ForLeader(F),
 }
 
@@ -35,13 +35,14 @@ pub struct IcmpError {
 pub enum IcmpErrorKind {
     /// The packet was larger than the MTU of the next link (RFC 1191 s4, RFC 8201 s4).
     TooBig {
-        /// The largest IP packet that passes, in bytes. If the router did not report it, the next lower plateau of
-        /// RFC 1191 s7.1.
+        /// The largest IP packet that passes, in bytes. If the router did not report it, the next
+        /// lower plateau of RFC 1191 s7.1.
         mtu_bytes: u16,
     },
-    /// Network, host or route unreachable, or time exceeded: soft for an open connection (RFC 1122 s4.2.3.9).
+    /// Network, host or route unreachable, or time exceeded: soft for an open connection
+    /// (RFC 1122 s4.2.3.9).
     Soft,
-    /// Protocol or port unreachable, or administratively prohibited: hard in RFC 1122, soft for a synchronised
-    /// connection in RFC 5927 s5.
+    /// Protocol or port unreachable, or administratively prohibited: hard in RFC 1122, soft for a
+    /// synchronised connection in RFC 5927 s5.
     Hard,
 }

@@ -1,8 +1,9 @@
 //! Routes: the next hop of a destination, the source address, and the link address of the next hop.
 //!
-//! No packet waits here for a link address. RFC 1122 s2.3.2.2 and RFC 4861 s7.2.2 ask to save such a packet. A caller
-//! builds packets only after [`Net::route`] returns a path, and calls it again when [`Net::route_changes`] has
-//! changed. A reply to a received segment uses the link address that the segment came from.
+//! No packet waits here for a link address. RFC 1122 s2.3.2.2 and RFC 4861 s7.2.2 ask to save such
+//! a packet. A caller builds packets only after [`Net::route`] returns a path, and calls it again
+//! when [`Net::route_changes`] has changed. A reply to a received segment uses the link address
+//! that the segment came from.
 //!
 //! Source: RFC 1122 s3.3.1 (on-link by prefix, else a gateway; the longest prefix wins).
 
@@ -25,11 +26,11 @@ use crate::path::Path;
 pub enum Route {
     /// The path to the destination.
     Ready(Path),
-    /// The link address of the next hop was requested, or the source address is still tentative. The caller tries again
-    /// when [`Net::route_changes`] has changed.
+    /// The link address of the next hop was requested, or the source address is still tentative.
+    /// The caller tries again when [`Net::route_changes`] has changed.
     Pending,
-    /// There is no route: no gateway, no reply from the next hop, a full neighbour table, no local address of the
-    /// family, or a destination that is not a unicast address.
+    /// There is no route: no gateway, no reply from the next hop, a full neighbour table, no local
+    /// address of the family, or a destination that is not a unicast address.
     Unreachable,
 }
 
@@ -70,10 +71,11 @@ impl Routes {
 }
 
 impl Net {
-    /// Returns how well this port reaches `dst`, to choose between ports: the length of the longest matching prefix,
-    /// 255 for a local address, or `None` if there is no route.
+    /// Returns how well this port reaches `dst`, to choose between ports: the length of the longest
+    /// matching prefix, 255 for a local address, or `None` if there is no route.
     ///
-    /// A link-local address may be on the link of each port with an address of its family, so it gives 0.
+    /// A link-local address may be on the link of each port with an address of its family, so it
+    /// gives 0.
     pub fn match_len(&self, dst: IpAddr) -> Option<u8> {
         if self.local.has(dst) {
             return Some(u8::MAX);
@@ -89,16 +91,16 @@ impl Net {
         self.local.state_of(addr).is_some_and(|state| state != AddressState::Duplicate)
     }
 
-    /// Returns the path to `dst`, which contains the source address. Requests the link address of the next hop if it is
-    /// unknown.
+    /// Returns the path to `dst`, which contains the source address. Requests the link address of
+    /// the next hop if it is unknown.
     ///
     /// Frames to a local address go through the loopback of the wire, which this call enables.
     pub fn route<P: Port>(&mut self, now: Nanos, dst: IpAddr, wire: &mut Wire<P>) -> Route {
         self.route_from(now, None, dst, wire)
     }
 
-    /// As [`Net::route`], from a local address of the caller's choice. There is no route from an address that is not
-    /// local, or is of another family.
+    /// As [`Net::route`], from a local address of the caller's choice. There is no route from an
+    /// address that is not local, or is of another family.
     pub fn route_from<P: Port>(
         &mut self,
         now: Nanos,
@@ -140,9 +142,9 @@ impl Net {
         }
     }
 
-    /// Updates the link address in a path. Returns whether it changed: the next hop has a new link address. If the
-    /// link address is unknown it is requested, and the path stays. A known neighbour counts as used, so it is probed
-    /// before it expires.
+    /// Updates the link address in a path. Returns whether it changed: the next hop has a new link
+    /// address. If the link address is unknown it is requested, and the path stays. A known
+    /// neighbour counts as used, so it is probed before it expires.
     pub fn refresh<P: Port>(&mut self, now: Nanos, path: &mut Path, wire: &mut Wire<P>) -> bool {
         let dst = path.remote_addr();
         if self.local.has(dst) {
@@ -165,8 +167,8 @@ impl Net {
         moved
     }
 
-    /// Returns the station that packets to `dst` are sent to. `None` if there is no route, or `dst` is not unicast or
-    /// is a local address that is not in use.
+    /// Returns the station that packets to `dst` are sent to. `None` if there is no route, or `dst`
+    /// is not unicast or is a local address that is not in use.
     fn next_hop(&self, dst: IpAddr) -> Option<IpAddr> {
         if !self.is_unicast(dst) || self.local.state_of(dst).is_some() {
             return None;

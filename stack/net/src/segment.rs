@@ -5,7 +5,8 @@ use ironwarp_types::{Ecn, Flow, MacAddr};
 
 /// A received TCP segment with correct link, IP and TCP checksums.
 ///
-/// The TCP header is not parsed, but the segment has at least 20 bytes, and the data offset is within the segment.
+/// The TCP header is not parsed, but the segment has at least 20 bytes, and the data offset is
+/// within the segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TcpSegment<F> {
     /// The whole frame, from the link header on.

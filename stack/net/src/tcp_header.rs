@@ -57,7 +57,8 @@ pub struct TxHeader {
     pub flags: TcpFlags,
     /// Placed before all other options.
     pub timestamps: Option<Timestamps>,
-    /// The ECN bits of the packet: ECT for payload that is sent for the first time (RFC 3168 s6.1.5).
+    /// The ECN bits of the packet: ECT for payload that is sent for the first time
+    /// (RFC 3168 s6.1.5).
     pub ecn: Ecn,
 }
 
@@ -67,14 +68,15 @@ impl TxHeader {
         TxHeader { seq, ack, window: 0, flags, timestamps: None, ecn: Ecn::NotEct }
     }
 
-    /// Returns the length of the header with timestamps, in bytes: the offset of further options or of the payload.
+    /// Returns the length of the header with timestamps, in bytes: the offset of further options or
+    /// of the payload.
     #[inline]
     pub const fn header_bytes(&self) -> usize {
         TCP_HEADER_BYTES + if self.timestamps.is_some() { TIMESTAMPS_BYTES } else { 0 }
     }
 
-    /// Returns the words of a header of `bytes` except that of the checksum: ports, numbers and control, and three of
-    /// the timestamps or zeroes.
+    /// Returns the words of a header of `bytes` except that of the checksum: ports, numbers and
+    /// control, and three of the timestamps or zeroes.
     #[inline(always)]
     pub(crate) fn words(&self, [local, remote]: [u16; 2], bytes: usize) -> [u32; 7] {
         let ports = u32::from(local) << 16 | u32::from(remote);

@@ -1,4 +1,5 @@
-//! Shared parts of the tests of this crate: a net over an in-memory port, and frames that smoltcp writes.
+//! Shared parts of the tests of this crate: a net over an in-memory port, and frames that smoltcp
+//! writes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -158,7 +159,8 @@ pub(crate) fn dual(cfg: &mut NetConfig) {
     cfg.duplicate_probes = DuplicateProbes { ipv4: 0, ipv6: 0 };
 }
 
-/// An IPv6 packet from `from` to `to` that carries `message` behind its header, in a frame from 02:..:02 to `mac`.
+/// An IPv6 packet from `from` to `to` that carries `message` behind its header, in a frame from
+/// 02:..:02 to `mac`.
 pub(crate) fn ipv6_frame(
     mac: MacAddr,
     (from, to): (Ipv6Addr, Ipv6Addr),
@@ -207,7 +209,8 @@ pub(crate) fn tcp6_frame(payload: &[u8]) -> Vec<u8> {
     ipv6_frame(OURS.mac, (v6(2), v6(1)), (6, 64), &segment)
 }
 
-/// The frame with a VLAN tag: priority in the three highest bits, the VLAN's number in the twelve lowest.
+/// The frame with a VLAN tag: priority in the three highest bits, the VLAN's number in the twelve
+/// lowest.
 pub(crate) fn with_tag(mut frame: Vec<u8>, control: u16) -> Vec<u8> {
     let [a, b] = control.to_be_bytes();
     frame.splice(12..12, [0x81, 0x00, a, b]);
@@ -248,7 +251,8 @@ pub(crate) fn echo_frame(data: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// An ICMP message of `kind` and `code` from the gateway, whose last header word is `word`, about `quoted`.
+/// An ICMP message of `kind` and `code` from the gateway, whose last header word is `word`, about
+/// `quoted`.
 pub(crate) fn icmp_error_frame(kind: u8, code: u8, word: u32, quoted: &[u8]) -> Vec<u8> {
     let mut frame = ipv4(GATEWAY, OURS, IpProtocol::Icmp, 8 + quoted.len());
     frame[34..36].copy_from_slice(&[kind, code]);
@@ -258,8 +262,8 @@ pub(crate) fn icmp_error_frame(kind: u8, code: u8, word: u32, quoted: &[u8]) -> 
     frame
 }
 
-/// A packet of 1500 bytes from our port 4420 to the peer's port 50000, as a router quotes it: the header and eight
-/// bytes more, sequence number 77.
+/// A packet of 1500 bytes from our port 4420 to the peer's port 50000, as a router quotes it: the
+/// header and eight bytes more, sequence number 77.
 pub(crate) fn quoted_packet() -> Vec<u8> {
     let mut frame = ipv4(OURS, PEER, IpProtocol::Tcp, 1_480);
     frame[34..42].copy_from_slice(&[0x11, 0x44, 0xc3, 0x50, 0, 0, 0, 77]);
@@ -304,7 +308,8 @@ pub(crate) fn with_ip(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The frame with IPv4 options inserted, padded to a whole word; lengths and header checksum are corrected.
+/// The frame with IPv4 options inserted, padded to a whole word; lengths and header checksum are
+/// corrected.
 pub(crate) fn with_options(mut frame: Vec<u8>, options: &[u8]) -> Vec<u8> {
     let mut padded = options.to_vec();
     padded.resize(options.len().next_multiple_of(4), 0);

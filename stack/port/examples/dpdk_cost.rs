@@ -1,7 +1,8 @@
 //! The cost of a frame in the DPDK backend, without anything else in the loop.
 //!
-//! Prints nanoseconds for each frame: for allocating, sealing and sending bursts of 32 into `net_null`; for a frame
-//! that crosses a pair of rings once and is read by the receiver; and the same for a frame that its sender keeps.
+//! Prints nanoseconds for each frame: for allocating, sealing and sending bursts of 32 into
+//! `net_null`; for a frame that crosses a pair of rings once and is read by the receiver; and the
+//! same for a frame that its sender keeps.
 //!
 //! ```text
 //! cargo run --release -p ironwarp-port --features dpdk --example dpdk_cost [hugepages]

@@ -4,8 +4,8 @@ use bitflags::bitflags;
 
 /// A frame buffer with exactly one owner.
 ///
-/// Received frames and freshly allocated ones are both `Frame`s: their bytes may be edited, shortened and grown up
-/// to the buffer's capacity. Dropping one gives the buffer back to its pool.
+/// Received frames and freshly allocated ones are both `Frame`s: their bytes may be edited,
+/// shortened and grown up to the buffer's capacity. Dropping one gives the buffer back to its pool.
 pub trait Frame: Sized + 'static {
     /// The same bytes, ready to be sent.
     type Sealed: Sealed;
@@ -33,8 +33,8 @@ pub trait Frame: Sized + 'static {
     fn seal(self, tx: TxMeta) -> Self::Sealed;
 }
 
-/// A frame whose bytes are fixed. Clones share the buffer, which returns to its pool when the last one and the
-/// driver have released it: this is how TCP keeps what it may have to send again.
+/// A frame whose bytes are fixed. Clones share the buffer, which returns to its pool when the last
+/// one and the driver have released it: this is how TCP keeps what it may have to send again.
 pub trait Sealed: Clone + Sized + 'static {
     /// The frame as it goes out, save for the checksums that the device fills in.
     fn bytes(&self) -> &[u8];

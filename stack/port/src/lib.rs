@@ -1,12 +1,12 @@
 //! Ports and frames: the interface between the stack and a device, and its backends.
 //!
-//! A [`Port`] is one receive queue and one transmit queue of one device, owned by one core. Frames leave it in
-//! bursts and enter it in bursts; a frame has one owner at a time, and once [sealed](Frame::seal) its bytes never
-//! change again. The rest of the stack is generic over `Port`, so the same code runs over DPDK, over memory and
-//! in the simulator.
+//! A [`Port`] is one receive queue and one transmit queue of one device, owned by one core. Frames
+//! leave it in bursts and enter it in bursts; a frame has one owner at a time, and once
+//! [sealed](Frame::seal) its bytes never change again. The rest of the stack is generic over
+//! `Port`, so the same code runs over DPDK, over memory and in the simulator.
 //!
-//! Errors: a full transmit ring leaves frames in the burst; [`Port::alloc`] returns `None` if the pool is empty.
-//! Both are counted by the caller and neither is fatal.
+//! Errors: a full transmit ring leaves frames in the burst; [`Port::alloc`] returns `None` if the
+//! pool is empty. Both are counted by the caller and neither is fatal.
 #![deny(unsafe_code)]
 
 #[cfg(all(feature = "dpdk", not(dpdk_missing)))]

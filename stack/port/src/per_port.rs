@@ -1,7 +1,8 @@
 //! One value for each port of a core.
 //!
-//! Ports are numbered from 0 in the order of the configuration. A number without a port names the first one, so an access
-//! cannot fail. The first value is stored in place: a core with one port pays one comparison for each access.
+//! Ports are numbered from 0 in the order of the configuration. A number without a port names the
+//! first one, so an access cannot fail. The first value is stored in place: a core with one port
+//! pays one comparison for each access.
 
 use core::ops::Range;
 
@@ -49,7 +50,8 @@ impl<T> PerPort<T> {
         }
     }
 
-    /// Not inlined: a core with one port should not compute the address of another port's value.
+    /// Tuning: not inlined, as a core with one port should not compute the address of another
+    /// port's value.
     #[inline(never)]
     fn other(&self, other: u8) -> &T {
         self.others.get(usize::from(other)).unwrap_or(&self.first)
@@ -75,14 +77,15 @@ impl<T> PerPort<T> {
         core::iter::once(&self.first).chain(&self.others)
     }
 
-    /// Combines all values. With one port this is one call of `combine`, where a chained iterator costs 15 instructions.
+    /// Combines all values. With one port this is one call of `combine`, where a chained iterator
+    /// costs 15 instructions.
     #[inline(always)]
     pub fn fold<A>(&self, initial: A, mut combine: impl FnMut(A, &T) -> A) -> A {
         let result = combine(initial, &self.first);
         if self.has_several() { self.fold_others(result, combine) } else { result }
     }
 
-    /// Not inlined: the loop would take registers of a core with one port.
+    /// Tuning: not inlined, as the loop would take registers of a core with one port.
     #[inline(never)]
     fn fold_others<A>(&self, result: A, combine: impl FnMut(A, &T) -> A) -> A {
         self.others.iter().fold(result, combine)
@@ -97,7 +100,7 @@ impl<T> PerPort<T> {
         }
     }
 
-    /// Not inlined, as [`PerPort::fold_others`].
+    /// Tuning: as [`PerPort::fold_others`].
     #[inline(never)]
     fn for_each_other(&mut self, mut each: impl FnMut(u8, &mut T)) {
         (1..).zip(&mut self.others).for_each(|(number, other)| each(number, other));

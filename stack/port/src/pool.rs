@@ -1,12 +1,14 @@
 //! Private buffers of frames, and the frames over them: the pools of the ports that are not DPDK's.
 //!
-//! A pool keeps one reference to each of its buffers; a buffer without another reference is free. So releasing a frame is one
-//! atomic subtraction on any thread, without a lock or a list, and taking one is a load and an addition by the one thread that
-//! owns the pool. The pool takes buffers in a circle over the first `window` ones. The window grows while they are in use and
+//! A pool keeps one reference to each of its buffers; a buffer without another reference is free.
+//! So releasing a frame is one atomic subtraction on any thread, without a lock or a list, and
+//! taking one is a load and an addition by the one thread that owns the pool. The pool takes
+//! buffers in a circle over the first `window` ones. The window grows while they are in use and
 //! shrinks after quiet laps, so that a lightly loaded port stays in a few cache lines.
 //!
-//! Whether a buffer is free is looked up one by one. [`Pool::take`] looks at [`SEARCH`] buffers at most and returns `None` if
-//! it finds no free one; the next call searches on. [`Pool::take_any`] looks at all of them.
+//! Whether a buffer is free is looked up one by one. [`Pool::take`] looks at [`SEARCH`] buffers at
+//! most and returns `None` if it finds no free one; the next call searches on. [`Pool::take_any`]
+//! looks at all of them.
 #![allow(unsafe_code)]
 
 use core::cell::UnsafeCell;
@@ -26,12 +28,13 @@ const UNWRITTEN: u8 = 0xa5;
 /// The bytes of one frame.
 struct Buffer {
     bytes: Box<[UnsafeCell<u8>]>,
-    /// The receive metadata of the frame, as [`pack`] stores it. Here, so that a frame is two words.
+    /// The receive metadata of the frame, as [`pack`] stores it. Here, so that a frame is two
+    /// words.
     rx: AtomicU64,
 }
 
-// SAFETY: bytes are written through a `PoolFrame` alone, which is the only frame of its buffer and has `&mut` access; all
-// other access reads. See `PoolFrame`.
+// SAFETY: bytes are written through a `PoolFrame` alone, which is the only frame of its buffer and
+// has `&mut` access; all other access reads. See `PoolFrame`.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -146,11 +149,13 @@ impl PoolLevel {
     }
 }
 
-/// Returns whether the pool has the only reference. None can appear then: the pool alone could make one.
+/// Returns whether the pool has the only reference. None can appear then: the pool alone could make
+/// one.
 #[inline]
 fn is_free(buffer: &Arc<Buffer>) -> bool {
     let free = Arc::strong_count(buffer) == 1;
-    // All that other threads did with the buffer comes before their release of it, and what the next frame does after.
+    // All that other threads did with the buffer comes before their release of it, and what the
+    // next frame does after.
     fence(Ordering::Acquire);
     free
 }
@@ -172,7 +177,8 @@ impl PoolFrame {
         Some(PoolFrame { buffer: buffer.clone(), len: 0 })
     }
 
-    /// Returns a frame of no pool that holds `bytes`, in a buffer of `capacity` bytes or as many as there are.
+    /// Returns a frame of no pool that holds `bytes`, in a buffer of `capacity` bytes or as many as
+    /// there are.
     pub fn detached(bytes: &[u8], capacity: usize) -> Self {
         let mut frame = PoolFrame { buffer: Buffer::new(capacity.max(bytes.len())), len: 0 };
         frame.resize(bytes.len());
@@ -180,19 +186,22 @@ impl PoolFrame {
         frame
     }
 
-    /// Makes `bytes` the content of the frame. Returns `false`, with nothing changed, if the buffer is shorter.
+    /// Makes `bytes` the content of the frame. Returns `false`, with nothing changed, if the buffer
+    /// is shorter.
     #[inline(always)]
     pub(crate) fn set(&mut self, bytes: &[u8]) -> bool {
         let Some(cells) = self.buffer.bytes.get(..bytes.len()) else { return false };
         self.len = bytes.len() as u32;
-        // SAFETY: as in `bytes_mut`, of as many bytes. Nobody else borrows this buffer, so they do not overlap.
+        // SAFETY: as in `bytes_mut`, of as many bytes. Nobody else borrows this buffer, so they do
+        // not overlap.
         unsafe {
             cells.as_ptr().cast_mut().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
         };
         true
     }
 
-    /// Makes the frame `more` bytes longer and returns them for writing. `None`: longer than the buffer.
+    /// Makes the frame `more` bytes longer and returns them for writing. `None`: longer than the
+    /// buffer.
     #[inline(always)]
     pub(crate) fn extend(&mut self, more: usize) -> Option<&mut [u8]> {
         let start = self.len as usize;
@@ -213,9 +222,10 @@ impl Frame for PoolFrame {
     #[inline]
     fn bytes_mut(&mut self) -> &mut [u8] {
         let cells = self.buffer.bytes.get(..self.len as usize).unwrap_or_default();
-        // SAFETY: this frame is the only one with the buffer: the pool hands a buffer out only if no other reference exists,
-        // a `PoolFrame` cannot be cloned, and the pool itself never looks at the bytes. The frame is borrowed mutably. The
-        // pool's check synchronises with the release of the last reference (`is_free`), so older reads are over.
+        // SAFETY: this frame is the only one with the buffer: the pool hands a buffer out only if
+        // no other reference exists, a `PoolFrame` cannot be cloned, and the pool itself never
+        // looks at the bytes. The frame is borrowed mutably. The pool's check synchronises with the
+        // release of the last reference (`is_free`), so older reads are over.
         unsafe { core::slice::from_raw_parts_mut(cells.as_ptr().cast_mut().cast::<u8>(), cells.len()) }
     }
 
@@ -253,7 +263,7 @@ pub struct PoolSealed {
     tx: TxMeta,
 }
 
-// A frame is two words, which fit in registers.
+// Tuning: a frame is two words, which fit in registers.
 const _: () = assert!(size_of::<PoolFrame>() == 16 && size_of::<PoolSealed>() == 16);
 
 impl PoolSealed {
@@ -279,8 +289,9 @@ impl Sealed for PoolSealed {
 #[inline]
 fn bytes_of(buffer: &Buffer, len: u32) -> &[u8] {
     let cells = buffer.bytes.get(..len as usize).unwrap_or_default();
-    // SAFETY: nobody writes: the writer needs a `PoolFrame` of this buffer, borrowed mutably. Either the caller borrows that
-    // frame, or it was sealed and no `PoolFrame` of the buffer exists until all clones are dropped.
+    // SAFETY: nobody writes: the writer needs a `PoolFrame` of this buffer, borrowed mutably.
+    // Either the caller borrows that frame, or it was sealed and no `PoolFrame` of the buffer
+    // exists until all clones are dropped.
     unsafe { core::slice::from_raw_parts(cells.as_ptr().cast::<u8>(), cells.len()) }
 }
 
@@ -321,7 +332,8 @@ fn unpack_fields(word: u64) -> RxMeta {
 // The values that `unpack` expects.
 const _: () = assert!(Checksum::Unknown as u8 == 0 && Checksum::Good as u8 == 1 && Checksum::Bad as u8 == 2);
 
-// A port, with every frame it holds, moves to the thread that polls it; cores pass frames to each other.
+// A port, with every frame it holds, moves to the thread that polls it; cores pass frames to each
+// other.
 const _: fn() = || {
     fn sendable<T: Send>() {}
     sendable::<PoolFrame>();

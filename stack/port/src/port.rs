@@ -20,20 +20,21 @@ pub trait Port: 'static {
     /// Appends received frames to `into`, up to its remaining room. Never blocks.
     fn rx_burst(&mut self, into: &mut Burst<Self::Frame>);
 
-    /// Sends frames from the front of `from` and removes those that the device accepted. Frames that did not fit stay in
-    /// `from`. Never blocks.
+    /// Sends frames from the front of `from` and removes those that the device accepted. Frames
+    /// that did not fit stay in `from`. Never blocks.
     fn tx_burst(&mut self, from: &mut Burst<<Self::Frame as Frame>::Sealed>);
 
     /// Returns an empty frame from the transmit pool, or `None` if the pool is empty.
     fn alloc(&mut self) -> Option<Self::Frame>;
 
-    /// Returns the state of the link. Some drivers ask the kernel. A device without a link to watch is always up.
+    /// Returns the state of the link. Some drivers ask the kernel. A device without a link to watch
+    /// is always up.
     fn link(&self) -> LinkState {
         LinkState { up: true, speed_mbps: None }
     }
 
-    /// Returns what wakes a thread that waits for frames of this queue, at the first call. A device without is polled
-    /// by a timer.
+    /// Returns what wakes a thread that waits for frames of this queue, at the first call. A device
+    /// without is polled by a timer.
     fn take_wake_source(&mut self) -> Option<WakeSource> {
         None
     }
@@ -67,25 +68,26 @@ pub struct LinkState {
     pub speed_mbps: Option<u32>,
 }
 
-/// The first two bytes of the key of links between two stacks, each of which sends from the core of the flow.
+/// The first two bytes of the key of links between two stacks, each of which sends from the core of
+/// the flow.
 pub const SHARED_RSS_KEY: u16 = 0x6d5a;
 
-/// How a device spreads received TCP flows over its queues. Software forwards a flow that arrives on another queue, so
-/// this affects cost alone.
+/// How a device spreads received TCP flows over its queues. Software forwards a flow that arrives
+/// on another queue, so this affects cost alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Spread {
     /// The queue of a flow cannot be predicted.
     #[default]
     Unknown,
-    /// By the Toeplitz hash of addresses and ports under a key that repeats two bytes, so that both directions of a flow
-    /// have the same hash. The hash modulo `entries` selects an entry of the redirection table; entry `i` selects queue `i` modulo
-    /// the number of queues.
+    /// By the Toeplitz hash of addresses and ports under a key that repeats two bytes, so that both
+    /// directions of a flow have the same hash. The hash modulo `entries` selects an entry of the
+    /// redirection table; entry `i` selects queue `i` modulo the number of queues.
     Toeplitz {
         /// Entries of the table, at least one.
         entries: u16,
-        /// The first two bytes of the key, with an odd number of ones. A card's key is secret and different in each
-        /// process, so that a peer cannot choose ports whose flows are all on one core. Over links whose other end
-        /// computes the same function it is [`SHARED_RSS_KEY`].
+        /// The first two bytes of the key, with an odd number of ones. A card's key is secret and
+        /// different in each process, so that a peer cannot choose ports whose flows are all on one
+        /// core. Over links whose other end computes the same function it is [`SHARED_RSS_KEY`].
         key: u16,
     },
 }

@@ -1,12 +1,13 @@
 //! A port together with the frames that wait to leave through it.
 //!
-//! Takes sealed frames one at a time and gives them to the device in bursts. The last [`RESERVE_FRAMES`] entries of the
-//! waiting burst are kept for acknowledgements and control frames, so a full transmit ring stops data before it stops
-//! ACKs.
+//! Takes sealed frames one at a time and gives them to the device in bursts. The last
+//! [`RESERVE_FRAMES`] entries of the waiting burst are kept for acknowledgements and control
+//! frames, so a full transmit ring stops data before it stops ACKs.
 //!
-//! A device does not return frames for this host's own address, so they are looped back here, at most [`LOOP_FRAMES`] at a
-//! time. The first route to an own address switches the loop on; until then it costs one test of a flag for each frame.
-//! Looped frames return at the next receive stage, copied into fresh frames, through the same checks.
+//! A device does not return frames for this host's own address, so they are looped back here, at
+//! most [`LOOP_FRAMES`] at a time. The first route to an own address switches the loop on; until
+//! then it costs one test of a flag for each frame. Looped frames return at the next receive stage,
+//! copied into fresh frames, through the same checks.
 
 use arrayvec::ArrayVec;
 use ironwarp_types::MacAddr;
@@ -87,8 +88,9 @@ impl<P: Port> Wire<P> {
         !self.looped.is_empty()
     }
 
-    /// Appends looped frames to `into`, up to its room. They are copied into frames of the transmit pool, since a sent
-    /// frame stays unchanged until it is acknowledged. While the pool is empty they wait. No device has checked them.
+    /// Appends looped frames to `into`, up to its room. They are copied into frames of the transmit
+    /// pool, since a sent frame stays unchanged until it is acknowledged. While the pool is empty
+    /// they wait. No device has checked them.
     #[cold]
     pub fn rx_looped(&mut self, into: &mut Burst<P::Frame>) {
         let room = into.remaining_capacity().min(self.looped.len());
@@ -122,7 +124,8 @@ impl<P: Port> Wire<P> {
         self.waiting.len() < DATA_FRAMES && self.looped.len() < LOOP_FRAMES - RESERVE_FRAMES
     }
 
-    /// Queues a frame. Returns `false` and drops the frame when even the reserve is used up; TCP sends it again.
+    /// Queues a frame. Returns `false` and drops the frame when even the reserve is used up; TCP
+    /// sends it again.
     #[inline(always)]
     pub fn push(&mut self, frame: SealedOf<P>) -> bool {
         if self.loopback_addr.is_some() && self.is_own(&frame) {

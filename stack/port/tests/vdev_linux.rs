@@ -1,5 +1,6 @@
-//! Ports whose peer is Linux: a tap interface, a raw socket and an XDP socket on a veth pair. Each asks the kernel for
-//! its link address by ARP and then for an echo, with headers that smoltcp wrote.
+//! Ports whose peer is Linux: a tap interface, a raw socket and an XDP socket on a veth pair. Each
+//! asks the kernel for its link address by ARP and then for an echo, with headers that smoltcp
+//! wrote.
 #![cfg(feature = "dpdk")]
 
 mod vdev_lab;
@@ -255,8 +256,8 @@ fn an_xdp_socket_refuses_what_does_not_fit_a_page() {
     });
 }
 
-/// Keeps a burst of echo requests on the way until so many have been answered: every buffer of the port is used many
-/// times.
+/// Keeps a burst of echo requests on the way until so many have been answered: every buffer of the
+/// port is used many times.
 fn sustained_echo(port: &mut DpdkPort, answers: usize) {
     let question = echo_request(linux_mac(port), &pattern(3, 1200), true);
     let (mut answered, mut waiting, mut idle_polls) = (0, 0_usize, 0);

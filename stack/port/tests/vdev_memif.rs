@@ -1,4 +1,5 @@
-//! memif between two processes: frames of every length cross; one that fits no single buffer is dropped and counted.
+//! memif between two processes: frames of every length cross; one that fits no single buffer is
+//! dropped and counted.
 #![cfg(feature = "dpdk")]
 
 mod vdev_lab;
@@ -39,8 +40,8 @@ fn is_full(levels: PoolLevels) -> bool {
     levels.rx_available == levels.rx_frames && levels.tx_available == levels.tx_frames
 }
 
-/// Sends every frame back until the final one arrives, and replies to that too. The device is not polled while the
-/// peer exits.
+/// Sends every frame back until the final one arrives, and replies to that too. The device is not
+/// polled while the peer exits.
 fn echo_until_goodbye(port: &mut DpdkPort) {
     loop {
         let frames = receive(port);
@@ -115,8 +116,8 @@ fn a_frame_that_fits_no_single_buffer_is_dropped_and_counted_and_the_next_arrive
     });
 }
 
-/// A link with two queues: a frame arrives in the queue with the number of the queue that sent it, in both
-/// directions.
+/// A link with two queues: a frame arrives in the queue with the number of the queue that sent it,
+/// in both directions.
 #[test]
 fn two_queues_of_a_link_are_two_links() {
     alone("two_queues_of_a_link_are_two_links", Needs::Nothing, |lab| {

@@ -1,4 +1,5 @@
-//! Two ring ports of one process: frames cross whole, none is lost, none is edited while its sender keeps it.
+//! Two ring ports of one process: frames cross whole, none is lost, none is edited while its sender
+//! keeps it.
 #![cfg(feature = "dpdk")]
 
 mod vdev_lab;
@@ -199,8 +200,8 @@ fn a_ring_device_loops_to_itself() {
     });
 }
 
-/// A frame arrives in the queue with the number of the queue that sent it, and may be released through another
-/// queue.
+/// A frame arrives in the queue with the number of the queue that sent it, and may be released
+/// through another queue.
 #[test]
 fn each_queue_of_a_pair_has_its_own_ring() {
     alone("each_queue_of_a_pair_has_its_own_ring", Needs::Nothing, |lab| {

@@ -206,7 +206,8 @@ fn a_polling_thread_is_an_lcore_until_it_ends() {
 fn a_thread_beyond_the_limit_is_a_named_error() {
     alone("a_thread_beyond_the_limit_is_a_named_error", Needs::Nothing, |lab| {
         let eal = &lab.eal(&lab.config());
-        // Every thread stays registered until all have asked: 128 lcore ids, one of them the main thread's.
+        // Every thread stays registered until all have asked: 128 lcore ids, one of them the main
+        // thread's.
         let everybody = &std::sync::Barrier::new(128);
         let refused: usize = std::thread::scope(|scope| {
             let ask = || {

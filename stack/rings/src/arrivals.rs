@@ -1,8 +1,9 @@
-//! Values that threads hand to a core now and then: a list behind a lock, and a flag that shows whether it is empty.
+//! Values that threads hand to a core now and then: a list behind a lock, and a flag that shows
+//! whether it is empty.
 //!
-//! The flag is set after a value is in the list, and cleared before the list is taken. So a value that is in the list has
-//! its flag set, or is taken by the call that cleared it.
-//! Cost: one load when nothing has arrived; the lock is held for a push or a swap.
+//! The flag is set after a value is in the list, and cleared before the list is taken. So a value
+//! that is in the list has its flag set, or is taken by the call that cleared it. Cost: one load
+//! when nothing has arrived; the lock is held for a push or a swap.
 
 use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
@@ -26,7 +27,8 @@ impl<T> Arrivals<T> {
         self.is_waiting.store(true, Ordering::Release);
     }
 
-    /// Returns whether a value may wait. A value whose [`Arrivals::push`] has returned waits until it is taken.
+    /// Returns whether a value may wait. A value whose [`Arrivals::push`] has returned waits until
+    /// it is taken.
     #[inline]
     pub fn is_waiting(&self) -> bool {
         self.is_waiting.load(Ordering::Relaxed)

@@ -1,22 +1,23 @@
 //! Doorbells: the queues that have new work, each listed at most once.
 //!
-//! The producer publishes work in the queue's own ring, then sets the queue's flag. A flag that is set already is
-//! not put into the doorbell ring again. A loop therefore costs O(active), and a ring with a slot for every queue
-//! does not fill, with one exception below. The receiver clears a flag before it reads the queue: work published
-//! after that read sets the flag again.
+//! The producer publishes work in the queue's own ring, then sets the queue's flag. A flag that is
+//! set already is not put into the doorbell ring again. A loop therefore costs O(active), and a
+//! ring with a slot for every queue does not fill, with one exception below. The receiver clears a
+//! flag before it reads the queue: work published after that read sets the flag again.
 //!
-//! No wake-up is lost, because setting and clearing are both read-modify-writes of one word, which have a total order. If
-//! the producer is first and finds the flag set, the receiver's clear reads a value that follows the producer's, and sees
-//! all work published before. If the producer is second, it finds the flag clear and puts the queue into the ring. (A plain
-//! load of the flag would need a sequentially consistent fence on each side, which costs more than the exchange.)
+//! No wake-up is lost, because setting and clearing are both read-modify-writes of one word, which
+//! have a total order. If the producer is first and finds the flag set, the receiver's clear reads
+//! a value that follows the producer's, and sees all work published before. If the producer is
+//! second, it finds the flag clear and puts the queue into the ring. (A plain load of the flag
+//! would need a sequentially consistent fence on each side, which costs more than the exchange.)
 //!
-//! A queue's number may be given to another queue, with another flag, while the first one's entry is still in the ring.
-//! Then the ring can overflow; the receiver sees a mark and visits every queue once. Visiting a queue without work is
-//! harmless.
+//! A queue's number may be given to another queue, with another flag, while the first one's entry
+//! is still in the ring. Then the ring can overflow; the receiver sees a mark and visits every
+//! queue once. Visiting a queue without work is harmless.
 //!
-//! One thread has the sender. Others ring through a [`SharedDoorbell`], which has a bit for each queue instead of an entry
-//! in the ring.
-//! Cost: 5 ns to set and 5 ns to clear, an exchange each; under a nanosecond to find no entry.
+//! One thread has the sender. Others ring through a [`SharedDoorbell`], which has a bit for each
+//! queue instead of an entry in the ring. Cost: 5 ns to set and 5 ns to clear, an exchange each;
+//! under a nanosecond to find no entry.
 
 mod shared;
 
@@ -37,7 +38,8 @@ pub fn channel(queues: usize) -> (DoorbellSender, DoorbellReceiver) {
     )
 }
 
-/// One queue's flag, shared by the two ends. The user pads it to a cache line, because other cores set the flags of other queues.
+/// One queue's flag, shared by the two ends. The user pads it to a cache line, because other cores
+/// set the flags of other queues.
 #[derive(Debug)]
 pub struct DoorbellFlag {
     pending: AtomicBool,
@@ -50,7 +52,8 @@ impl Default for DoorbellFlag {
 }
 
 impl DoorbellFlag {
-    /// Clears the flag. The receiver does this after it takes the queue's number and before it reads the queue.
+    /// Clears the flag. The receiver does this after it takes the queue's number and before it
+    /// reads the queue.
     #[inline]
     pub fn clear(&self) {
         self.pending.swap(false, Ordering::AcqRel);
@@ -64,7 +67,8 @@ pub struct DoorbellSender {
 }
 
 impl DoorbellSender {
-    /// Sets the flag of queue `id`, after work was published there. Returns whether the flag was clear.
+    /// Sets the flag of queue `id`, after work was published there. Returns whether the flag was
+    /// clear.
     #[inline]
     pub fn ring(&mut self, id: u32, bell: &DoorbellFlag) -> bool {
         if bell.pending.swap(true, Ordering::AcqRel) {
@@ -104,7 +108,8 @@ pub struct DoorbellReceiver {
 }
 
 impl DoorbellReceiver {
-    /// Returns the number of the next queue that may have work. Clear its flag before you read the queue.
+    /// Returns the number of the next queue that may have work. Clear its flag before you read the
+    /// queue.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "a receiver is polled and never exhausted")]
     pub fn next(&mut self) -> Option<u32> {
@@ -122,8 +127,8 @@ impl DoorbellReceiver {
         self.queue_ids.pop()
     }
 
-    /// Calls `each` with the numbers of the queues that may have work, at most `most`, as [`DoorbellReceiver::next`] would
-    /// return them. Numbers that arrive meanwhile may stay.
+    /// Calls `each` with the numbers of the queues that may have work, at most `most`, as
+    /// [`DoorbellReceiver::next`] would return them. Numbers that arrive meanwhile may stay.
     #[inline(always)]
     pub fn take_up_to(&mut self, most: usize, mut each: impl FnMut(u32)) {
         if self.has_listed || self.state.has_attention() {
@@ -135,7 +140,8 @@ impl DoorbellReceiver {
         }
     }
 
-    /// Returns the number of the only queue that may have work; `None`, with nothing taken, if there are more or none.
+    /// Returns the number of the only queue that may have work; `None`, with nothing taken, if
+    /// there are more or none.
     #[inline(always)]
     pub fn take_single(&mut self) -> Option<u32> {
         let is_only = self.queue_ids.available() == 1 && !self.has_listed && !self.state.has_attention();

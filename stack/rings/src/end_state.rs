@@ -36,7 +36,8 @@ impl EndState {
         self.dropped.store(true, Ordering::Release);
     }
 
-    /// Returns whether the end was dropped. If so, the next [`EndState::published`] returns its final index.
+    /// Returns whether the end was dropped. If so, the next [`EndState::published`] returns its
+    /// final index.
     #[inline]
     pub(crate) fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::Acquire)

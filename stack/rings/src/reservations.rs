@@ -1,10 +1,10 @@
 //! The account of a completion queue's entries, if several threads or cores reserve some.
 //!
-//! Depth and reservations are one word, so that no reservation exceeds a depth that is being lowered. The thread that
-//! polls frees slots of the completion ring, then releases their reservations. Releases and reservations are
-//! read-modify-writes with release and acquire order. So a core that completes a request finds the slot that the request's
-//! reservation stands for, whichever thread reserved it.
-//! Cost: one read-modify-write to reserve and one to release.
+//! Depth and reservations are one word, so that no reservation exceeds a depth that is being
+//! lowered. The thread that polls frees slots of the completion ring, then releases their
+//! reservations. Releases and reservations are read-modify-writes with release and acquire order.
+//! So a core that completes a request finds the slot that the request's reservation stands for,
+//! whichever thread reserved it. Cost: one read-modify-write to reserve and one to release.
 
 use crate::sync::{AtomicU64, Ordering};
 

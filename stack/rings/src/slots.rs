@@ -5,11 +5,13 @@
 //!         v                 v               v
 //! ...free | consumer's .... | staged ...... | free...      0 <= staged - head <= depth
 //! ```
-//! The producer writes requests into free slots and publishes them together. The consumer reads published slots in
-//! place, any number of times and in any order, until it releases them. So a request stays readable until its work is
-//! acknowledged, and is never copied. A slot changes owners by a release store of the index that its owner advances, and
-//! an acquire load of that index on the other side. Requests have 32-bit sequence numbers, which wrap. The consumer also
-//! publishes the number of requests that completed without a completion entry. Any thread may claim them through a
+//! The producer writes requests into free slots and publishes them together. The consumer reads
+//! published slots in place, any number of times and in any order, until it releases them. So a
+//! request stays readable until its work is acknowledged, and is never copied. A slot changes
+//! owners by a release store of the index that its owner advances, and an acquire load of that
+//! index on the other side. Requests have 32-bit sequence numbers, which wrap. The consumer also
+//! publishes the number of requests that completed without a completion entry. Any thread may claim
+//! them through a
 //! [`SlotObserver`]: each is claimed once.
 //! Slots are aligned to cache lines, so a request that fits in one costs one line transfer.
 
@@ -86,7 +88,8 @@ pub struct SlotConsumer<T> {
 }
 
 impl<T> SlotProducer<T> {
-    /// Writes the next request in place and publishes it together with all staged requests. Returns its sequence number.
+    /// Writes the next request in place and publishes it together with all staged requests. Returns
+    /// its sequence number.
     ///
     /// # Errors
     /// Returns [`Full`], and does not call `write`, if no slot is free.
@@ -97,9 +100,11 @@ impl<T> SlotProducer<T> {
         Ok(seq)
     }
 
-    /// Writes the next request in place; the consumer sees it once it is published. Returns its sequence number.
+    /// Writes the next request in place; the consumer sees it once it is published. Returns its
+    /// sequence number.
     ///
-    /// The slot still holds the request of the previous round, so `write` must set every field that the consumer reads.
+    /// The slot still holds the request of the previous round, so `write` must set every field that
+    /// the consumer reads.
     ///
     /// # Errors
     /// Returns [`Full`], and does not call `write`, if no slot is free.
@@ -109,17 +114,20 @@ impl<T> SlotProducer<T> {
             return Err(Full);
         }
         let seq = self.staged;
-        // SAFETY: the slot lies before `head`, so it belongs to the producer until it is published: the consumer holds
-        // no reference to it. The producer is not `Sync`, so one thread at a time is here.
+        // SAFETY: the slot lies before `head`, so it belongs to the producer until it is published:
+        // the consumer holds no reference to it. The producer is not `Sync`, so one thread at a
+        // time is here.
         self.ring.slot(seq).with_mut(|slot| write(unsafe { &mut *slot }));
         self.staged = seq.wrapping_add(1);
         Ok(seq)
     }
 
-    /// [`SlotProducer::stage`] of a request that may be refused: it is not staged if `write` returns an error.
+    /// [`SlotProducer::stage`] of a request that may be refused: it is not staged if `write`
+    /// returns an error.
     ///
     /// # Errors
-    /// Returns `full`, and does not call `write`, if no slot is free; otherwise the error of `write`.
+    /// Returns `full`, and does not call `write`, if no slot is free; otherwise the error of
+    /// `write`.
     #[inline(always)]
     pub fn stage_unless<E>(&mut self, full: E, write: impl FnOnce(&mut T) -> Result<(), E>) -> Result<(), E> {
         if !self.has_room(1) {
@@ -140,7 +148,8 @@ impl<T> SlotProducer<T> {
         }
     }
 
-    /// Returns whether `requests` more fit now. Reads the consumer's index only if the cached one shows too little room.
+    /// Returns whether `requests` more fit now. Reads the consumer's index only if the cached one
+    /// shows too little room.
     #[inline]
     pub fn has_room(&mut self, requests: usize) -> bool {
         self.cached_free() >= requests || {
@@ -157,7 +166,8 @@ impl<T> SlotProducer<T> {
         self.depth().wrapping_sub(taken) as usize
     }
 
-    /// Returns the number of requests that were staged and not released. Always reads the consumer's index.
+    /// Returns the number of requests that were staged and not released. Always reads the
+    /// consumer's index.
     pub fn outstanding(&mut self) -> u32 {
         self.cached_head = self.ring.consumer.end.published();
         self.staged.wrapping_sub(self.cached_head)
@@ -169,7 +179,8 @@ impl<T> SlotProducer<T> {
         self.ring.slots.len() as u32
     }
 
-    /// Claims the requests that completed without a completion entry and were not claimed, and returns their number.
+    /// Claims the requests that completed without a completion entry and were not claimed, and
+    /// returns their number.
     #[inline]
     pub fn claim_unsignaled(&self) -> u32 {
         self.ring.claim_unsignaled()
@@ -195,7 +206,8 @@ impl<T> Drop for SlotProducer<T> {
 }
 
 impl<T> SlotConsumer<T> {
-    /// Reads the producer's index for newly published requests. Returns the sequence number after the last.
+    /// Reads the producer's index for newly published requests. Returns the sequence number after
+    /// the last.
     #[inline]
     pub fn refresh(&mut self) -> u32 {
         self.cached_tail = self.ring.producer.end.published();
@@ -220,8 +232,9 @@ impl<T> SlotConsumer<T> {
         if seq.wrapping_sub(self.head) >= self.cached_tail.wrapping_sub(self.head) {
             return None;
         }
-        // SAFETY: the slot was published. The result borrows `self` and releasing takes `&mut self`, so the slot is not
-        // released meanwhile. The producer does not access it before that.
+        // SAFETY: the slot was published. The result borrows `self` and releasing takes
+        // `&mut self`, so the slot is not released meanwhile. The producer does not access it
+        // before that.
         Some(self.ring.slot(seq).with(|slot| unsafe { &*slot }))
     }
 
@@ -247,8 +260,8 @@ impl<T> SlotConsumer<T> {
         }
     }
 
-    /// Counts requests that completed without a completion entry. Call it before their release, so that a producer that
-    /// sees their slots free also sees the count.
+    /// Counts requests that completed without a completion entry. Call it before their release, so
+    /// that a producer that sees their slots free also sees the count.
     #[inline]
     pub fn add_unsignaled(&mut self, n: u32) {
         self.unsignaled = self.unsignaled.wrapping_add(n);
@@ -274,7 +287,8 @@ impl<T> Drop for SlotConsumer<T> {
     }
 }
 
-/// Reads the indices of a queue and claims its unsignaled requests, beside the two ends. It reaches no slot.
+/// Reads the indices of a queue and claims its unsignaled requests, beside the two ends. It reaches
+/// no slot.
 pub struct SlotObserver<T> {
     ring: Arc<Ring<T>>,
 }
@@ -328,22 +342,25 @@ struct ConsumerState {
 #[repr(align(64))]
 struct Slot<T>(UnsafeCell<T>);
 
-// SAFETY: the protocol above gives each slot one owner at a time, and requests move only with their ring.
+// SAFETY: the protocol above gives each slot one owner at a time, and requests move only with their
+// ring.
 unsafe impl<T: Send> Send for Ring<T> {}
-// SAFETY: as above; the slots of a shared `Ring` are reachable only through one producer and one consumer, neither of
-// which is `Sync`, so no two threads ever hold references to one slot. Observers read atomic words.
+// SAFETY: as above; the slots of a shared `Ring` are reachable only through one producer and one
+// consumer, neither of which is `Sync`, so no two threads ever hold references to one slot.
+// Observers read atomic words.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Ring<T> {
     #[inline]
     fn claim_unsignaled(&self) -> u32 {
-        // Acquire: what the posts of the counted requests reserved is visible to the thread that releases it.
+        // Acquire: what the posts of the counted requests reserved is visible to the thread that
+        // releases it.
         let counted = self.consumer.unsignaled.load(Ordering::Acquire);
         let claimed = self.producer.claimed.load(Ordering::Relaxed);
         if counted == claimed { 0 } else { self.claim_up_to(counted, claimed) }
     }
 
-    /// Not inlined: the loop would take registers from the code that posts.
+    /// Tuning: not inlined, as the loop would take registers from the code that posts.
     #[inline(never)]
     fn claim_up_to(&self, counted: u32, mut claimed: u32) -> u32 {
         loop {
@@ -369,7 +386,8 @@ impl<T> Ring<T> {
     fn slot(&self, seq: u32) -> &UnsafeCell<T> {
         let slot_index = seq as usize & self.slots.len().wrapping_sub(1);
         debug_assert!(slot_index < self.slots.len());
-        // SAFETY: the number of slots is a power of two and at least one, so the masked index is in range.
+        // SAFETY: the number of slots is a power of two and at least one, so the masked index is in
+        // range.
         &unsafe { self.slots.get_unchecked(slot_index) }.0
     }
 }

@@ -5,12 +5,13 @@
 //!         v               v               v
 //! ...free | full ... full | staged ...... | free...      0 <= staged - head <= capacity
 //! ```
-//! The producer owns `tail` and the slots from `tail` round to `head`. The consumer owns `head` and the slots from `head`
-//! to `tail`. A slot changes owners by a release store of the index that its owner advances, and an acquire load of that
-//! index on the other side. Full and empty are ordinary results; there are no other errors.
-//! Cost: 1.5 ns for a push and a pop on one core. Between two cores, 2 to 5 ns a value in a stream, and 60 to 100 ns for a
-//! value that the consumer waits for, which is the latency of one cache line. Each end stores its own state: place the two
-//! ends on different cache lines when two threads use them.
+//! The producer owns `tail` and the slots from `tail` round to `head`. The consumer owns `head` and
+//! the slots from `head` to `tail`. A slot changes owners by a release store of the index that its
+//! owner advances, and an acquire load of that index on the other side. Full and empty are ordinary
+//! results; there are no other errors. Cost: 1.5 ns for a push and a pop on one core. Between two
+//! cores, 2 to 5 ns a value in a stream, and 60 to 100 ns for a value that the consumer waits for,
+//! which is the latency of one cache line. Each end stores its own state: place the two ends on
+//! different cache lines when two threads use them.
 
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -23,7 +24,8 @@ use crate::sync::{Arc, UnsafeCell};
 /// The largest number of slots: indices wrap at 32 bits and must distinguish full from empty.
 const CAPACITY_MAX: usize = 1 << 30;
 
-/// Creates a ring with room for at least `capacity` values, rounded up to a power of two of at most 2^30.
+/// Creates a ring with room for at least `capacity` values, rounded up to a power of two of at most
+/// 2^30.
 ///
 /// ```
 /// let (mut producer, mut consumer) = ironwarp_rings::spsc::channel(2);
@@ -90,8 +92,8 @@ impl<T> Producer<T> {
         if !self.has_room(1) {
             return Err(value);
         }
-        // SAFETY: the ring has room, so the slot belongs to the producer and holds no value. The producer is not
-        // `Sync`, so one thread at a time is here.
+        // SAFETY: the ring has room, so the slot belongs to the producer and holds no value. The
+        // producer is not `Sync`, so one thread at a time is here.
         self.ring.slot(self.staged).with_mut(|slot| unsafe { (*slot).write(value) });
         self.staged = self.staged.wrapping_add(1);
         Ok(())
@@ -106,7 +108,8 @@ impl<T> Producer<T> {
         }
     }
 
-    /// Returns whether `values` more values fit now. Reads the consumer's index only if the cached one shows too little room.
+    /// Returns whether `values` more values fit now. Reads the consumer's index only if the cached
+    /// one shows too little room.
     #[inline]
     pub fn has_room(&mut self, values: usize) -> bool {
         self.cached_free() >= values || {
@@ -149,8 +152,9 @@ impl<T> Consumer<T> {
         if self.available() == 0 {
             return None;
         }
-        // SAFETY: the slot lies between `head` and `tail`: the producer has written and published it, and does not access
-        // it before the consumer's index passes it. `head` advances next, so the value is moved out once.
+        // SAFETY: the slot lies between `head` and `tail`: the producer has written and published
+        // it, and does not access it before the consumer's index passes it. `head` advances next,
+        // so the value is moved out once.
         let value = self.ring.slot(self.head).with(|slot| unsafe { (*slot).assume_init_read() });
         self.head = self.head.wrapping_add(1);
         self.ring.consumer.publish(self.head);
@@ -163,11 +167,13 @@ impl<T> Consumer<T> {
         if self.available() == 0 {
             return None;
         }
-        // SAFETY: as in `pop`. The returned reference borrows `self`, so nothing can be popped meanwhile.
+        // SAFETY: as in `pop`. The returned reference borrows `self`, so nothing can be popped
+        // meanwhile.
         Some(self.ring.slot(self.head).with(|slot| unsafe { (*slot).assume_init_ref() }))
     }
 
-    /// Returns a lower bound of the values in the ring. Reads the producer's index only if the cached one shows none.
+    /// Returns a lower bound of the values in the ring. Reads the producer's index only if the
+    /// cached one shows none.
     #[inline]
     pub fn available(&mut self) -> usize {
         if self.head == self.cached_tail {
@@ -209,12 +215,14 @@ impl<T: Copy> Consumer<T> {
         count
     }
 
-    /// Copies the oldest value, which is published, and passes it. [`Consumer::pop_into`] returns its slot.
+    /// Copies the oldest value, which is published, and passes it. [`Consumer::pop_into`] returns
+    /// its slot.
     #[inline(always)]
     fn copy_next(&mut self, place: &mut T) {
         debug_assert!(self.head != self.cached_tail);
-        // SAFETY: as in `pop`: the slot is published, and the producer does not access it before the consumer's index is.
-        // The values are `Copy`, so a copy that is left in a slot owns nothing.
+        // SAFETY: as in `pop`: the slot is published, and the producer does not access it before
+        // the consumer's index is. The values are `Copy`, so a copy that is left in a slot owns
+        // nothing.
         *place = self.ring.slot(self.head).with(|slot| unsafe { (*slot).assume_init_read() });
         self.head = self.head.wrapping_add(1);
     }
@@ -244,7 +252,8 @@ impl<T> Ring<T> {
     fn slot(&self, index: u32) -> &UnsafeCell<MaybeUninit<T>> {
         let slot_index = index as usize & self.slots.len().wrapping_sub(1);
         debug_assert!(slot_index < self.slots.len());
-        // SAFETY: the number of slots is a power of two and at least one, so the masked index is in range.
+        // SAFETY: the number of slots is a power of two and at least one, so the masked index is in
+        // range.
         unsafe { self.slots.get_unchecked(slot_index) }
     }
 }
@@ -253,8 +262,8 @@ impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
         let (mut head, tail) = (self.consumer.published(), self.producer.published());
         while head != tail {
-            // SAFETY: both ends were dropped after they published their last index. The slots between the two indices
-            // hold values that were not popped.
+            // SAFETY: both ends were dropped after they published their last index. The slots
+            // between the two indices hold values that were not popped.
             self.slot(head).with_mut(|slot| unsafe { (*slot).assume_init_drop() });
             head = head.wrapping_add(1);
         }

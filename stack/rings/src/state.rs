@@ -1,9 +1,10 @@
 //! The state of a connection, which a core writes and the threads that post requests read.
 //!
-//! A post publishes requests, then reads the state; the core sets the state, then reads the queue for the last time. Each
-//! side stores one word and then loads the other, with a sequentially consistent fence between the two. So either the core
-//! finds the requests, or the posting thread sees the state and rings the doorbell.
-//! Cost: a fence for each post, about 5 ns; none to read the state.
+//! A post publishes requests, then reads the state; the core sets the state, then reads the queue
+//! for the last time. Each side stores one word and then loads the other, with a sequentially
+//! consistent fence between the two. So either the core finds the requests, or the posting thread
+//! sees the state and rings the doorbell. Cost: a fence for each post, about 5 ns; none to read the
+//! state.
 
 use crate::sync::{AtomicU8, Ordering, fence};
 
@@ -17,8 +18,8 @@ impl SharedState {
         SharedState(AtomicU8::new(state))
     }
 
-    /// Enters a state. If the caller reads a queue after this call and does not find a request there, the thread that
-    /// posts it gets this state from [`SharedState::load_after_publish`].
+    /// Enters a state. If the caller reads a queue after this call and does not find a request
+    /// there, the thread that posts it gets this state from [`SharedState::load_after_publish`].
     pub fn set(&self, state: u8) {
         self.0.store(state, Ordering::Release);
         fence(Ordering::SeqCst);

@@ -1,4 +1,5 @@
-//! The rings compared with `VecDeque` for random sequences of operations on one thread, and across two threads.
+//! The rings compared with `VecDeque` for random sequences of operations on one thread, and across
+//! two threads.
 #![cfg(not(loom))]
 
 use std::collections::VecDeque;
@@ -17,7 +18,8 @@ enum Step {
     Push,
     Publish,
     Pop,
-    /// For the work queue: refresh, then release this many requests, modulo the number that is there plus one.
+    /// For the work queue: refresh, then release this many requests, modulo the number that is
+    /// there plus one.
     Release(u8),
 }
 

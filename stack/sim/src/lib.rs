@@ -1,10 +1,11 @@
 //! A deterministic network in virtual time: event heap, links, faults.
 //!
-//! A [`SimNet`] owns nodes and the links between their ports. A [`Node`] is anything that can be polled: a whole
-//! host with all its cores, a test's script, another TCP. Its ports are in-memory ports, so the code that runs is
-//! the code that runs over a device. Time stands still while a node runs and jumps to the next event when all are
-//! done. All randomness comes from one seed. The same seed and nodes give the same run to the last byte, which
-//! [`SimNet::trace_hash`] shows. [`SimNet::capture`] writes the run for Wireshark.
+//! A [`SimNet`] owns nodes and the links between their ports. A [`Node`] is anything that can be
+//! polled: a whole host with all its cores, a test's script, another TCP. Its ports are in-memory
+//! ports, so the code that runs is the code that runs over a device. Time stands still while a node
+//! runs and jumps to the next event when all are done. All randomness comes from one seed. The same
+//! seed and nodes give the same run to the last byte, which [`SimNet::trace_hash`] shows.
+//! [`SimNet::capture`] writes the run for Wireshark.
 //!
 //! ```
 //! use ironwarp_port::memory::MemoryConfig;

@@ -1,9 +1,9 @@
 //! Nodes, links, and the order of events.
 //!
-//! An event is an arrival, a wake-up of a node, or a change of a link. Events are processed one after the other, by
-//! time and then in the order of insertion. A frame that arrives wakes the node of the port. After each poll the
-//! frames that the node sent are put on their links. A node is polled at most once in the duration of one loop
-//! iteration, so time always advances.
+//! An event is an arrival, a wake-up of a node, or a change of a link. Events are processed one
+//! after the other, by time and then in the order of insertion. A frame that arrives wakes the node
+//! of the port. After each poll the frames that the node sent are put on their links. A node is
+//! polled at most once in the duration of one loop iteration, so time always advances.
 
 use std::collections::VecDeque;
 use std::io;
@@ -108,13 +108,14 @@ impl<N: Node> SimNet<N> {
         self.loop_time = loop_time.max(Nanos(1));
     }
 
-    /// Sets the additional time that a node takes for every frame that it receives or sends, by default zero.
+    /// Sets the additional time that a node takes for every frame that it receives or sends, by
+    /// default zero.
     pub fn set_frame_cost(&mut self, id: NodeId, cost: Nanos) {
         self.nodes[id.0].frame_cost = cost;
     }
 
-    /// Sets the additional time that a node takes for a frame that it receives, by the frame's bytes. The frames of a node with
-    /// several queues must cost the same.
+    /// Sets the additional time that a node takes for a frame that it receives, by the frame's
+    /// bytes. The frames of a node with several queues must cost the same.
     pub fn set_arrival_cost(&mut self, id: NodeId, cost: ArrivalCost) {
         self.nodes[id.0].arrival_cost = Some(cost);
     }
@@ -125,8 +126,8 @@ impl<N: Node> SimNet<N> {
         (self.keep_port(config, vec![port.control()], far), port)
     }
 
-    /// Adds a port with several queues, at least one, each with its own rings and pools. Arriving frames are
-    /// distributed by `config.queue_rule`; sent frames leave queue by queue.
+    /// Adds a port with several queues, at least one, each with its own rings and pools. Arriving
+    /// frames are distributed by `config.queue_rule`; sent frames leave queue by queue.
     pub fn add_port_of_queues(&mut self, config: &MemoryConfig, queues: usize) -> (PortId, Vec<MemoryPort>) {
         let (ports, far) = memory::detached_queues(config, queues);
         let controls = ports.iter().map(MemoryPort::control).collect();
@@ -165,8 +166,8 @@ impl<N: Node> SimNet<N> {
         })
     }
 
-    /// Writes every later frame to `capture`, one interface for each existing port. Fails if the capture cannot be
-    /// written.
+    /// Writes every later frame to `capture`, one interface for each existing port. Fails if the
+    /// capture cannot be written.
     pub fn capture(&mut self, capture: &Capture) -> io::Result<()> {
         for (number, port) in self.ports.iter_mut().enumerate() {
             port.tap = Some(capture.interface(&format!("port{number}"))?);
@@ -327,8 +328,8 @@ impl<N: Node> SimNet<N> {
         queues.map(MemoryControl::rx_waiting_frames).sum()
     }
 
-    /// Puts the frames that a node has sent on its links. Returns their number, and whether one of its rings was
-    /// full.
+    /// Puts the frames that a node has sent on its links. Returns their number, and whether one of
+    /// its rings was full.
     fn collect_all(&mut self, at: Nanos, id: NodeId) -> Result<(usize, bool), SimError> {
         let (mut all, mut is_stuck) = (0, false);
         for place in 0..self.nodes[id.0].ports.len() {

@@ -4,8 +4,8 @@ use ironwarp_types::Nanos;
 
 /// A host: everything that owns some ports, with all its cores.
 pub trait Node {
-    /// Processes the work of this moment: receives, runs timers, sends. Returns when to poll again if nothing
-    /// arrives before. A time in the past means after the duration of one iteration.
+    /// Processes the work of this moment: receives, runs timers, sends. Returns when to poll again
+    /// if nothing arrives before. A time in the past means after the duration of one iteration.
     fn poll(&mut self, now: Nanos) -> Option<Nanos>;
 
     /// Checks the node's invariants, after every poll. An error ends the run.

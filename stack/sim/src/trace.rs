@@ -33,8 +33,8 @@ impl TraceHash {
         self.state
     }
 
-    /// A bijection of the state for each word, so that no difference is lost. The shift moves high bits down, which
-    /// multiplication does not.
+    /// A bijection of the state for each word, so that no difference is lost. The shift moves high
+    /// bits down, which multiplication does not.
     fn mix(&mut self, word: u64) {
         let mixed = (self.state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.state = mixed ^ mixed >> 32;

@@ -303,7 +303,8 @@ fn frames_cost_a_node_its_time() {
     let mut world = world(1, 6, LinkConfig { delay: Nanos(400), ..LinkConfig::ideal() });
     world.net.set_frame_cost(world.nodes[1], Nanos(2_300));
     let world = world.run();
-    // Busy with the first frame for 2.5 us with the loop's turn, it finds two; then, after 4.8 us, the other three.
+    // Busy with the first frame for 2.5 us with the loop's turn, it finds two; then, after 4.8 us,
+    // the other three.
     assert_eq!(world.net.node(world.nodes[1]).polls, [0, 400, 2_900, 7_700].map(Nanos));
     assert_eq!(world.numbers(), (0..6).collect::<Vec<_>>());
 }
@@ -333,7 +334,8 @@ fn a_full_receive_ring_refuses_and_the_net_counts_it() {
     };
     net.add_node(ironwarp_sim::FnNode(send), &[left]);
     net.run_until(Nanos(2_500)).unwrap();
-    // Thirteen sent, one every 200 ns; those after 1.4 us are still under way; nobody reads the ring of four.
+    // Thirteen sent, one every 200 ns; those after 1.4 us are still under way; nobody reads the
+    // ring of four.
     assert_eq!(net.refused_frames(right) + 4 + net.frames_in_flight() as u64, 13);
     assert!(net.refused_frames(right) > 0);
 }

@@ -1,9 +1,10 @@
 //! The table of connections in a page: a bounded number of rows for each core.
 //!
-//! The core's thread writes a row at a time through [`ConnectionRows`], on its housekeeping timer and never for a frame.
-//! [`StatsReader::connections`](crate::StatsReader::connections) reads them. A row is one line of words behind a version,
-//! which is odd while the row changes: a reader takes a row only if two reads in a row show the same even version. Numbers
-//! are as the machine stores them; a byte that names no state, and an address of no family, make a row that is left out.
+//! The core's thread writes a row at a time through [`ConnectionRows`], on its housekeeping timer
+//! and never for a frame. [`StatsReader::connections`](crate::StatsReader::connections) reads them.
+//! A row is one line of words behind a version, which is odd while the row changes: a reader takes
+//! a row only if two reads in a row show the same even version. Numbers are as the machine stores
+//! them; a byte that names no state, and an address of no family, make a row that is left out.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -63,7 +64,8 @@ pub enum ConnectionState {
 }
 
 impl ConnectionState {
-    /// Every state. The code of a state in a page is its index here and one more, so new ones go to the end.
+    /// Every state. The code of a state in a page is its index here and one more, so new ones go to
+    /// the end.
     const ALL: [Self; 10] = [
         Self::SynSent,
         Self::SynReceived,

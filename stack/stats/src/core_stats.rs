@@ -8,7 +8,8 @@ use ironwarp_arch::shared::{SharedArray, SharedWords};
 use crate::Counter;
 use crate::layout;
 
-/// One core's counters. A clone counts into the same words; one thread counts at a time, or counts are lost.
+/// One core's counters. A clone counts into the same words; one thread counts at a time, or counts
+/// are lost.
 #[derive(Clone)]
 pub struct CoreStats {
     words: SharedArray<{ layout::CORE_WORDS }>,
@@ -41,7 +42,8 @@ impl CoreStats {
     /// Adds `n`. Wraps at 2^64.
     #[inline(always)]
     pub fn add(&self, counter: Counter, n: u64) {
-        // A reader loads each word by itself, and no other memory depends on its value, so relaxed order suffices.
+        // A reader loads each word by itself, and no other memory depends on its value, so relaxed
+        // order suffices.
         let word = &self.words[counter as usize];
         word.store(word.load(Relaxed).wrapping_add(n), Relaxed);
     }

@@ -16,7 +16,8 @@ use crate::Counter;
 /// The first word of every page, written last: "ironwarp" on a little-endian machine.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"ironwarp");
 
-/// Changed when a reader of the old layout would misread the new one. New counters do not change it.
+/// Changed when a reader of the old layout would misread the new one. New counters do not change
+/// it.
 pub(crate) const VERSION: u64 = 1;
 
 /// Words of the header, one line; the blocks follow.

@@ -1,10 +1,11 @@
 //! Counters, declared once, with one page for each core that other processes can read.
 //!
-//! [`Counter`] lists all counters with layer, name and meaning; every reason for a drop has its own. A [`StatsPage`]
-//! holds the values of all cores, on the heap or in a file that other processes read through [`StatsReader`]. A
-//! [`CoreStats`] counts on one core. Only one thread adds to a core's counters, so an increment is a plain load and
-//! store, under a nanosecond. A page in a file also has a bounded table of connections, [`ConnectionRows`]. Creating a page can
-//! fail as file operations do; counting cannot.
+//! [`Counter`] lists all counters with layer, name and meaning; every reason for a drop has its
+//! own. A [`StatsPage`] holds the values of all cores, on the heap or in a file that other
+//! processes read through [`StatsReader`]. A [`CoreStats`] counts on one core. Only one thread adds
+//! to a core's counters, so an increment is a plain load and store, under a nanosecond. A page in a
+//! file also has a bounded table of connections, [`ConnectionRows`]. Creating a page can fail as
+//! file operations do; counting cannot.
 #![forbid(unsafe_code)]
 
 mod connections;

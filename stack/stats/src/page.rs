@@ -32,7 +32,8 @@ impl PageDimensions {
 
 /// The counters of a stack's cores.
 ///
-/// In a file, the page exists from [`StatsPage::create`] until it is dropped; handles that count may outlive it.
+/// In a file, the page exists from [`StatsPage::create`] until it is dropped; handles that count
+/// may outlive it.
 pub struct StatsPage {
     words: SharedWords,
     rows: PageDimensions,
@@ -53,10 +54,12 @@ impl StatsPage {
         StatsPage { words, rows, connections_at: None, _file: None }
     }
 
-    /// Creates a page in a new file at `path`, for [`StatsReader`](crate::StatsReader). Missing folders are created.
+    /// Creates a page in a new file at `path`, for [`StatsReader`](crate::StatsReader). Missing
+    /// folders are created.
     ///
-    /// A stale page of a dead process is replaced. A page in use, and a file that is not a page, is an
-    /// [`ErrorKind::AlreadyExists`]. Choose a path in memory, such as under `/run` or `/dev/shm`.
+    /// A stale page of a dead process is replaced. A page in use, and a file that is not a page, is
+    /// an [`ErrorKind::AlreadyExists`]. Choose a path in memory, such as under `/run` or
+    /// `/dev/shm`.
     pub fn create(path: impl AsRef<Path>, cores: u16) -> io::Result<Self> {
         Self::create_with_ports(path, PageDimensions { cores, ports: 1 })
     }
@@ -78,12 +81,14 @@ impl StatsPage {
         self.rows.cores
     }
 
-    /// Returns the counters of one core. For a core beyond the page's dimensions they are separate and not readable.
+    /// Returns the counters of one core. For a core beyond the page's dimensions they are separate
+    /// and not readable.
     pub fn core(&self, core: u16) -> CoreStats {
         self.port(0, core)
     }
 
-    /// Returns the counters of one port on one core; those of the first port, number 0, are the core's own.
+    /// Returns the counters of one port on one core; those of the first port, number 0, are the
+    /// core's own.
     pub fn port(&self, port: u8, core: u16) -> CoreStats {
         let PageDimensions { cores, ports } = self.rows;
         let row = usize::from(port) * usize::from(cores) + usize::from(core);
@@ -93,8 +98,8 @@ impl StatsPage {
         block.and_then(CoreStats::new).unwrap_or_else(CoreStats::detached)
     }
 
-    /// Returns the rows of one core's connections. `None` for a page that no other process reads, and for a core beyond the
-    /// page's dimensions.
+    /// Returns the rows of one core's connections. `None` for a page that no other process reads,
+    /// and for a core beyond the page's dimensions.
     pub fn connections(&self, core: u16) -> Option<ConnectionRows> {
         let words = CONNECTION_ROWS * ROW_WORDS;
         let from = self.connections_at.filter(|_| core < self.rows.cores)? + usize::from(core) * words;
@@ -165,8 +170,8 @@ impl PageFile {
 
 impl Drop for PageFile {
     fn drop(&mut self) {
-        // Another process may have put another file at the path, so only our own is removed. An error cannot be
-        // reported here.
+        // Another process may have put another file at the path, so only our own is removed. An
+        // error cannot be reported here.
         let ours = |there: fs::Metadata| self.file.metadata().is_ok_and(|ours| same_file(&ours, &there));
         if fs::symlink_metadata(&self.path).is_ok_and(ours) {
             let _ = fs::remove_file(&self.path);

@@ -1,8 +1,9 @@
 //! Reads another process's page.
 //!
-//! Takes a path; gives names once and values any number of times. The page is read as a file and never mapped, and
-//! everything in it is checked before use. A damaged, truncated or malicious file gives an error or wrong numbers,
-//! and nothing worse. Uses the page's own description: the writer may be of another build.
+//! Takes a path; gives names once and values any number of times. The page is read as a file and
+//! never mapped, and everything in it is checked before use. A damaged, truncated or malicious file
+//! gives an error or wrong numbers, and nothing worse. Uses the page's own description: the writer
+//! may be of another build.
 
 use core::ops::Range;
 use std::fs::File;
@@ -13,8 +14,8 @@ use std::path::Path;
 use crate::connections::{self, ConnectionRow};
 use crate::layout::{self, HEADER_WORDS, Header};
 
-/// The largest number of cores, or cores times ports, of a page: far beyond any machine, small enough to bound what
-/// is read.
+/// The largest number of cores, or cores times ports, of a page: far beyond any machine, small
+/// enough to bound what is read.
 const CORES_MAX: usize = 1024;
 
 /// The largest number of counters of a page.
@@ -23,11 +24,13 @@ const COUNTERS_MAX: usize = 4096;
 /// The longest table of names: 256 bytes for each counter.
 const NAMES_BYTES_MAX: usize = COUNTERS_MAX * 256;
 
-/// The largest number of rows of connections of all cores together, and of words of a row: 4 MiB are read at most.
+/// The largest number of rows of connections of all cores together, and of words of a row: 4 MiB
+/// are read at most.
 const CONNECTION_ROWS_MAX: usize = 16 * 1024;
 const CONNECTION_WORDS_MAX: usize = 32;
 
-/// How often the connections are read until no row changes; a row that changes each time is left out.
+/// How often the connections are read until no row changes; a row that changes each time is left
+/// out.
 const CONNECTION_READS_MAX: usize = 4;
 
 /// Why a page could not be read.
@@ -223,8 +226,8 @@ impl PageHeader {
         header.fits(file.metadata()?.len()).then_some(header).ok_or(ReadError::Corrupt)
     }
 
-    /// Whether blocks and names lie behind the header, apart from each other, inside a file of so many bytes. None
-    /// of these sums can overflow: each term is bounded.
+    /// Whether blocks and names lie behind the header, apart from each other, inside a file of so
+    /// many bytes. None of these sums can overflow: each term is bounded.
     fn fits(&self, file_bytes: u64) -> bool {
         let blocks_end = HEADER_WORDS + self.rows() * self.core_words;
         let end_bytes = self.names_at * 8 + self.names_bytes;

@@ -57,7 +57,8 @@ fn a_reader_sees_each_core_and_the_totals_as_they_are_now() {
     assert_eq!((page.total(Counter::PortRxFrames), page.cores()), (12, 3));
 }
 
-/// What a core counts of its further ports has a row of its own; what it counts of the first is among its own.
+/// What a core counts of its further ports has a row of its own; what it counts of the first is
+/// among its own.
 #[test]
 fn each_core_has_a_row_for_each_port() {
     let place = Place::new("ports");
@@ -148,7 +149,8 @@ fn a_reader_sees_the_connections_that_each_core_shows() {
     assert!(sample.totals().iter().all(|value| *value == 0), "the rows are beyond the counters");
 }
 
-/// A row is left out while its version is odd, and if it has a state or an address family that this build does not know.
+/// A row is left out while its version is odd, and if it has a state or an address family that this
+/// build does not know.
 #[test]
 fn a_row_that_changes_and_one_without_meaning_are_left_out() {
     let place = Place::new("changing");

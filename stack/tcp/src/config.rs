@@ -8,10 +8,12 @@ use thiserror::Error;
 
 use crate::{KeepAlive, TcpTimeouts};
 
-/// The largest window that the largest window scale can announce (RFC 7323 s2.3): 2^14 times 65535 bytes.
+/// The largest window that the largest window scale can announce (RFC 7323 s2.3): 2^14 times 65535
+/// bytes.
 pub const RCV_WINDOW_BYTES_MAX: u32 = 65_535 << 14;
 
-/// The smallest permitted receive window: two whole FPDUs, so that a partial FPDU never stops the peer.
+/// The smallest permitted receive window: two whole FPDUs, so that a partial FPDU never stops the
+/// peer.
 pub const RCV_WINDOW_BYTES_MIN: u32 = 2 * FPDU_BYTES_MAX as u32;
 
 /// The congestion control algorithm of a connection.
@@ -20,12 +22,12 @@ pub const RCV_WINDOW_BYTES_MIN: u32 = 2 * FPDU_BYTES_MAX as u32;
 pub enum Congestion {
     /// RFC 5681: grows by one segment per round trip and halves the window after a loss.
     NewReno,
-    /// CUBIC (draft-ietf-tcpm-rfc8312bis), the default of most production stacks. On short round trips it is as fast as
-    /// NewReno or slightly faster, on long ones much faster.
+    /// CUBIC (draft-ietf-tcpm-rfc8312bis), the default of most production stacks. On short round
+    /// trips it is as fast as NewReno or slightly faster, on long ones much faster.
     #[default]
     Cubic,
-    /// DCTCP (RFC 8257): reduces the window in proportion to the share of marked bytes. Use it only where switches mark
-    /// early and every sender runs DCTCP. Needs `ecn`.
+    /// DCTCP (RFC 8257): reduces the window in proportion to the share of marked bytes. Use it only
+    /// where switches mark early and every sender runs DCTCP. Needs `ecn`.
     Dctcp,
 }
 
@@ -41,8 +43,9 @@ impl Congestion {
 
 /// Settings of one core's engine. All have defaults.
 ///
-/// With the feature `serde`, what an administrator may set has the names of the keys in a configuration, with their
-/// units; sizes of pools and tables have none, since a stack derives them from others.
+/// With the feature `serde`, what an administrator may set has the names of the keys in a
+/// configuration, with their units; sizes of pools and tables have none, since a stack derives them
+/// from others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(
     feature = "serde",
@@ -59,21 +62,23 @@ pub struct TcpConfig {
     /// Maximum number of connections in SYN-RECEIVED. Bounds the memory that a SYN flood can take.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub half_open_max: u32,
-    /// While `half_open_max` handshakes are open, sends SYN cookies (RFC 4987 s3.6) instead of dropping SYNs.
+    /// While `half_open_max` handshakes are open, sends SYN cookies (RFC 4987 s3.6) instead of
+    /// dropping SYNs.
     pub syn_cookies: bool,
     /// The receive window, in bytes.
     pub rcv_window_bytes: u32,
     /// Maximum number of out-of-order frames that one connection holds.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub ooo_frames_max: u16,
-    /// Received frames reserved for every connection. The receive pool must hold the sum of all reserves.
+    /// Received frames reserved for every connection. The receive pool must hold the sum of all
+    /// reserves.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub rx_frames_reserve: u16,
     /// Received frames that all connections share beyond their reserves.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub rx_frames_shared: u32,
-    /// Received frames that one connection at a time may hold when all other frames are taken. They suffice for an FPDU
-    /// of 64 KiB, so one connection can always make progress.
+    /// Received frames that one connection at a time may hold when all other frames are taken. They
+    /// suffice for an FPDU of 64 KiB, so one connection can always make progress.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub rx_frames_emergency_reserve: u16,
     /// Maximum unacknowledged payload that one connection retains, in bytes.
@@ -82,55 +87,59 @@ pub struct TcpConfig {
     /// Maximum number of unacknowledged units that one connection retains.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub retained_units_max: u16,
-    /// Retained units reserved for every connection. The transmit pool must hold the sum of all reserves.
+    /// Retained units reserved for every connection. The transmit pool must hold the sum of all
+    /// reserves.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub retained_units_reserve: u16,
     /// Retained units that all connections share beyond their reserves.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub retained_units_shared: u32,
-    /// Transmit frames reserved for the last units of sources ([`UnitSource::is_last`](crate::UnitSource::is_last)).
-    /// They are used when the pool is empty.
+    /// Transmit frames reserved for the last units of sources
+    /// ([`UnitSource::is_last`](crate::UnitSource::is_last)). They are used when the pool is empty.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub terminate_reserve_frames: u16,
-    /// The minimum retransmission timeout. RFC 6298 s2.4 recommends 1 s; the round trip in a data centre is 10^5 times
-    /// shorter.
+    /// The minimum retransmission timeout. RFC 6298 s2.4 recommends 1 s; the round trip in a data
+    /// centre is 10^5 times shorter.
     #[cfg_attr(feature = "serde", serde(rename = "rto_min_us", deserialize_with = "unit::micros"))]
     pub rto_min: Nanos,
     /// The retransmission timeout before the first round-trip sample. RFC 6298 s2.1 recommends 1 s.
     #[cfg_attr(feature = "serde", serde(rename = "rto_initial_us", deserialize_with = "unit::micros"))]
     pub rto_initial: Nanos,
-    /// The least retransmission timeout of the first data after a SYN or SYN-ACK was lost, until there is a round-trip sample.
-    /// RFC 6298 s5.7 requires 3 s. [`Nanos::ZERO`]: the timeout is that of the SYN, which has doubled with each loss.
+    /// The least retransmission timeout of the first data after a SYN or SYN-ACK was lost, until
+    /// there is a round-trip sample. RFC 6298 s5.7 requires 3 s. [`Nanos::ZERO`]: the timeout is
+    /// that of the SYN, which has doubled with each loss.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "rto_after_syn_loss_us", deserialize_with = "unit::micros")
     )]
     pub rto_after_syn_loss: Nanos,
-    /// The maximum retransmission timeout, up to which it doubles while nothing is acknowledged. It bounds the pause of a
-    /// connection after an outage. RFC 6298 s2.5 requires at least 60 s; a lower one suits a private network.
+    /// The maximum retransmission timeout, up to which it doubles while nothing is acknowledged. It
+    /// bounds the pause of a connection after an outage. RFC 6298 s2.5 requires at least 60 s; a
+    /// lower one suits a private network.
     #[cfg_attr(feature = "serde", serde(rename = "rto_max_us", deserialize_with = "unit::micros"))]
     pub rto_max: Nanos,
     /// Retransmissions of a SYN or SYN-ACK before the attempt is aborted.
     pub syn_retries: u8,
-    /// Retransmissions of a SYN before a reset by the peer ends the attempt. RFC 9293 s3.10.7.3 has none. A server that
-    /// is about to listen is found by the next SYN.
+    /// Retransmissions of a SYN before a reset by the peer ends the attempt. RFC 9293 s3.10.7.3 has
+    /// none. A server that is about to listen is found by the next SYN.
     pub refused_retries: u8,
     /// How long payload may stay unacknowledged before the connection is aborted.
     #[cfg_attr(feature = "serde", serde(rename = "user_timeout_ms", deserialize_with = "unit::millis"))]
     pub user_timeout: Nanos,
-    /// How long the peer may answer the probes of its closed window without accepting a byte before the connection is
-    /// aborted. [`Nanos::MAX`], 0 in a configuration, disables the limit. RFC 9293 s3.8.6.1 (MUST-37) sets none, and RFC
-    /// 6429 s3 leaves it to the application.
+    /// How long the peer may answer the probes of its closed window without accepting a byte before
+    /// the connection is aborted. [`Nanos::MAX`], 0 in a configuration, disables the limit.
+    /// RFC 9293 s3.8.6.1 (MUST-37) sets none, and RFC 6429 s3 leaves it to the application.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "zero_window_timeout_ms", deserialize_with = "unit::millis_or_never")
     )]
     pub zero_window_timeout: Nanos,
-    /// Keep-alive probes of established connections; `None`: none. The engine sends none of its own accord: its user sets
-    /// [`TcpConfig::timeouts`] or others ([`Tcp::set_timeouts`](crate::Tcp::set_timeouts)).
+    /// Keep-alive probes of established connections; `None`: none. The engine sends none of its own
+    /// accord: its user sets [`TcpConfig::timeouts`] or others
+    /// ([`Tcp::set_timeouts`](crate::Tcp::set_timeouts)).
     pub keep_alive: Option<KeepAlive>,
-    /// How long a closed connection waits in FIN-WAIT-2 for the peer's FIN. A longer user timeout extends it.
-    /// [`Nanos::MAX`] disables the limit.
+    /// How long a closed connection waits in FIN-WAIT-2 for the peer's FIN. A longer user timeout
+    /// extends it. [`Nanos::MAX`] disables the limit.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub fin_wait_2: Nanos,
     /// The duration of TIME-WAIT.
@@ -141,31 +150,36 @@ pub struct TcpConfig {
     pub time_wait_max: u32,
     /// The initial window, in segments (RFC 6928 s2).
     pub initial_window_segments: u8,
-    /// Maximum number per millisecond of resets for segments without a connection, and of challenge ACKs (RFC 5961 s7).
-    /// The effective limit varies from millisecond to millisecond between half of this value and all of it.
+    /// Maximum number per millisecond of resets for segments without a connection, and of challenge
+    /// ACKs (RFC 5961 s7). The effective limit varies from millisecond to millisecond between half
+    /// of this value and all of it.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub replies_per_ms: u16,
     /// The congestion control algorithm.
     pub congestion: Congestion,
-    /// The longest delay of a peer's acknowledgement of a single segment. A tail loss probe waits this much longer (RFC
-    /// 8985 s7.2, TLP.max_ack_delay). An unnecessary probe costs one segment. A value above `rto_min` has no effect.
+    /// The longest delay of a peer's acknowledgement of a single segment. A tail loss probe waits
+    /// this much longer (RFC 8985 s7.2, TLP.max_ack_delay). An unnecessary probe costs one segment.
+    /// A value above `rto_min` has no effect.
     #[cfg_attr(feature = "serde", serde(rename = "ack_delay_max_us", deserialize_with = "unit::micros"))]
     pub ack_delay_max: Nanos,
-    /// After an idle time longer than the retransmission timeout, a connection restarts from the initial window (RFC
-    /// 5681 s4.1).
+    /// After an idle time longer than the retransmission timeout, a connection restarts from the
+    /// initial window (RFC 5681 s4.1).
     pub slow_start_after_idle: bool,
-    /// Detects paths that silently drop large segments, and lowers the segment size (RFC 4821 s7.7).
+    /// Detects paths that silently drop large segments, and lowers the segment size
+    /// (RFC 4821 s7.7).
     pub plpmtud: bool,
-    /// Offers and accepts timestamps (RFC 7323 s3). They cost 12 bytes per segment and protect against old segments
-    /// when sequence numbers wrap, which takes a third of a second at 100 Gbit/s.
+    /// Offers and accepts timestamps (RFC 7323 s3). They cost 12 bytes per segment and protect
+    /// against old segments when sequence numbers wrap, which takes a third of a second at 100
+    /// Gbit/s.
     pub timestamps: bool,
     /// Offers and accepts selective acknowledgements (RFC 2018).
     pub sack: bool,
-    /// Offers and accepts explicit congestion notification (RFC 3168). On by default: a mark costs no retransmission,
-    /// and a peer without ECN declines it. A repeated SYN does not ask for ECN, since a middlebox may drop SYNs that
-    /// do.
+    /// Offers and accepts explicit congestion notification (RFC 3168). On by default: a mark costs
+    /// no retransmission, and a peer without ECN declines it. A repeated SYN does not ask for ECN,
+    /// since a middlebox may drop SYNs that do.
     pub ecn: bool,
-    /// Takes the fast path where it applies. Off: every segment takes the general path, with the same results.
+    /// Takes the fast path where it applies. Off: every segment takes the general path, with the
+    /// same results.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub fast_path: bool,
 }
@@ -231,7 +245,8 @@ pub enum TcpConfigError {
 }
 
 impl TcpConfig {
-    /// Returns what a configuration starts from: the defaults, and a window that as many retained bytes match.
+    /// Returns what a configuration starts from: the defaults, and a window that as many retained
+    /// bytes match.
     #[cfg(feature = "serde")]
     pub fn configured() -> Self {
         let bytes = 1 << 20;

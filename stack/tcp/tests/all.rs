@@ -1,4 +1,5 @@
-//! The tests that need no process of their own, as one program: each program is compiled and linked with the whole stack.
+//! The tests that need no process of their own, as one program: each program is compiled and linked
+//! with the whole stack.
 
 mod common;
 

@@ -142,9 +142,8 @@ fn time_wait_acknowledges_repeated_fins_and_ignores_resets() {
     s.node.check();
 }
 
-/// RFC 6191 s2: a SYN beyond all numbers of the old connection opens a new one. RFC 9293 s3.10.7.4: any other SYN is
-/// acknowledged.
-/// RFC 9293 (MAY-2).
+/// RFC 6191 s2: a SYN beyond all numbers of the old connection opens a new one. RFC 9293 s3.10.7.4:
+/// any other SYN is acknowledged. RFC 9293 (MAY-2).
 #[test]
 fn a_syn_beyond_the_last_byte_reuses_a_flow_in_time_wait() {
     let mut s = Script::accepted(config(), 64_000);
@@ -157,7 +156,8 @@ fn a_syn_beyond_the_last_byte_reuses_a_flow_in_time_wait() {
     s.peer("S 900 win 500");
     let answer = s.sent().join(" ");
     assert!(answer.starts_with("S. ") && answer.contains("ack 901"), "{answer}");
-    // RFC 9293 s3.6.1: our ISN is beyond the numbers of the old connection, although no time has passed.
+    // RFC 9293 s3.6.1: our ISN is beyond the numbers of the old connection, although no time has
+    // passed.
     let number: u32 = answer.split(' ').nth(1).and_then(|text| text.parse().ok()).expect("a number");
     assert!((3..1 << 31).contains(&number), "{answer}");
     s.node.check();
@@ -225,7 +225,8 @@ fn an_abort_resets_the_peer_and_frees_everything() {
     s.expect(&["R 1001"]);
 }
 
-/// The ACK that waited for a reply leaves before the reset, which repeats it: the peer must not take what arrived as lost.
+/// The ACK that waited for a reply leaves before the reset, which repeats it: the peer must not
+/// take what arrived as lost.
 #[test]
 fn an_abort_acknowledges_what_arrived_in_order() {
     for fast_path in [true, false] {
@@ -239,7 +240,8 @@ fn an_abort_acknowledges_what_arrived_in_order() {
     }
 }
 
-/// A peer of which nothing was delivered gets one frame: it cannot make a node send more than it sent itself.
+/// A peer of which nothing was delivered gets one frame: it cannot make a node send more than it
+/// sent itself.
 #[test]
 fn a_refused_connection_is_reset_with_one_frame() {
     let mut s = Script::connected(config(), 64_000);
@@ -252,7 +254,8 @@ fn a_refused_connection_is_reset_with_one_frame() {
     s.node.check();
 }
 
-/// RFC 5961 s3.2 and s5.2: a reset at RCV.NXT ends the connection after its ACK, if that is of sent data.
+/// RFC 5961 s3.2 and s5.2: a reset at RCV.NXT ends the connection after its ACK, if that is of sent
+/// data.
 #[test]
 fn a_reset_acknowledges_data_before_it_ends_the_connection() {
     for (reset, acked) in [
@@ -277,7 +280,8 @@ fn a_reset_acknowledges_data_before_it_ends_the_connection() {
     }
 }
 
-/// RFC 5961 s3.2: a reset elsewhere in the window only draws a challenge ACK. Its own ACK is not taken.
+/// RFC 5961 s3.2: a reset elsewhere in the window only draws a challenge ACK. Its own ACK is not
+/// taken.
 #[test]
 fn a_reset_that_is_not_accepted_acknowledges_nothing() {
     let mut s = script();
@@ -319,7 +323,8 @@ fn a_stale_id_does_nothing() {
     assert_eq!(state(&s), State::SynSent);
 }
 
-/// RFC 9293 s3.10.7.4, second step in LAST-ACK and CLOSING: all data is transferred, so a reset counts as a close.
+/// RFC 9293 s3.10.7.4, second step in LAST-ACK and CLOSING: all data is transferred, so a reset
+/// counts as a close.
 #[test]
 fn a_reset_in_last_ack_is_a_close() {
     let mut s = script();

@@ -1,4 +1,5 @@
-//! Congestion windows on the wire: growth, unused windows, idle periods, marks (RFC 5681, 3168, 8257).
+//! Congestion windows on the wire: growth, unused windows, idle periods, marks (RFC 5681, 3168,
+//! 8257).
 
 use crate::common;
 
@@ -15,8 +16,8 @@ fn bulk(sent: u64) -> Pattern {
     Pattern { next: sent, ..Pattern::new(1 << 20, 1_000) }
 }
 
-/// Sends until a window stops the transmission, acknowledges everything one round trip later, and returns the number of
-/// units.
+/// Sends until a window stops the transmission, acknowledges everything one round trip later, and
+/// returns the number of units.
 fn round(s: &mut Script, source: &mut Pattern) -> usize {
     let units = s.transmit(source, 64).units;
     s.sent();
@@ -43,7 +44,8 @@ fn an_application_limited_window_does_not_grow() {
     }
 }
 
-/// RFC 5681 s4.1: after an idle time longer than the timeout, the connection restarts from the initial window.
+/// RFC 5681 s4.1: after an idle time longer than the timeout, the connection restarts from the
+/// initial window.
 #[test]
 fn after_an_idle_period_sending_restarts_from_the_initial_window() {
     for (slow_start_after_idle, expected) in [(true, 4), (false, 8)] {
@@ -58,8 +60,8 @@ fn after_an_idle_period_sending_restarts_from_the_initial_window() {
     }
 }
 
-/// RFC 3168 s6.1.2: an echo reduces the window at most once per round trip. The next new payload carries CWR.
-/// RFC 3168 s5 and s6.1.1.
+/// RFC 3168 s6.1.2: an echo reduces the window at most once per round trip. The next new payload
+/// carries CWR. RFC 3168 s5 and s6.1.1.
 #[test]
 fn an_echo_reduces_the_window_once_per_round_trip() {
     let mut s = sacking(TcpConfig { ecn: true, congestion: Congestion::NewReno, ..config() });
@@ -90,8 +92,8 @@ fn sack_retransmissions_are_not_ecn_capable() {
     s.expect(&["P. 101:201(100) ack 1"]);
 }
 
-/// RFC 8257 s3.3: if a tenth of the window is marked, the window shrinks by a twentieth in the long run. If all of it
-/// is marked, the window halves.
+/// RFC 8257 s3.3: if a tenth of the window is marked, the window shrinks by a twentieth in the long
+/// run. If all of it is marked, the window halves.
 #[test]
 fn dctcp_reduces_the_window_in_proportion_to_the_marks() {
     let mut after = Vec::new();
@@ -144,7 +146,8 @@ fn a_loss_reduces_the_window_to_half_or_seven_tenths() {
     }
 }
 
-/// RFC 5681 s3.2, RFC 6582 s3.2 and RFC 6937 s3: without SACK the window is reduced in the same way.
+/// RFC 5681 s3.2, RFC 6582 s3.2 and RFC 6937 s3: without SACK the window is reduced in the same
+/// way.
 #[test]
 fn without_sack_duplicate_acks_drive_the_window() {
     let mut s = plain(TcpConfig { congestion: Congestion::NewReno, initial_window_segments: 20, ..config() });
@@ -158,7 +161,8 @@ fn without_sack_duplicate_acks_drive_the_window() {
         s.transmit(&mut source, 64);
         left.push(s.sent().len());
     }
-    // One for each of the first two duplicates, the lost unit, and then one for about every second duplicate.
+    // One for each of the first two duplicates, the lost unit, and then one for about every second
+    // duplicate.
     assert_eq!(left[..3], [1, 1, 1]);
     assert!((10..=13).contains(&left.iter().sum::<usize>()), "{left:?}");
     s.peer(&format!(". 1 ack {} win 64000", source.next + 1));

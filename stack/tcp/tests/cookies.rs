@@ -105,7 +105,8 @@ fn a_guessed_cookie_is_rejected() {
     assert!(s.node.events.is_empty());
 }
 
-/// RFC 4987 s3.6, RFC 9293 s3.10.7.2: a reset would end the connection that the first segment opens when it arrives.
+/// RFC 4987 s3.6, RFC 9293 s3.10.7.2: a reset would end the connection that the first segment opens
+/// when it arrives.
 #[test]
 fn a_segment_that_overtakes_the_first_one_is_dropped_without_a_reset() {
     for (early, first) in [

@@ -79,7 +79,8 @@ fn a_simultaneous_open_ends_established_on_syn_ack_or_on_ack() {
     }
 }
 
-/// RFC 7323 s2.2: the window of a SYN-ACK is not scaled, including the second one of a simultaneous open.
+/// RFC 7323 s2.2: the window of a SYN-ACK is not scaled, including the second one of a simultaneous
+/// open.
 #[test]
 fn the_window_of_a_crossing_syn_ack_is_not_scaled() {
     let mut s = Script::new(config());
@@ -92,7 +93,8 @@ fn the_window_of_a_crossing_syn_ack_is_not_scaled() {
     assert!(s.transmit(&mut Pattern::new(10_000, 100), 32).bytes <= 500);
 }
 
-/// RFC 9293 s3.8.3, RFC 6298 s5: SYN retransmissions back off, and the attempt ends after the limit.
+/// RFC 9293 s3.8.3, RFC 6298 s5: SYN retransmissions back off, and the attempt ends after the
+/// limit.
 #[test]
 fn an_unanswered_syn_is_retransmitted_with_backoff_and_then_aborted() {
     let mut s = Script::new(TcpConfig { syn_retries: 2, ..config() });
@@ -215,8 +217,8 @@ fn unknown_segments_are_reset_and_unknown_resets_ignored() {
     s.expect(&[]);
 }
 
-/// RFC 9293 s3.10.7.4, RFC 5961 s3.2: a challenge ACK has SND.NXT, the number after our SYN, although no window is
-/// known yet.
+/// RFC 9293 s3.10.7.4, RFC 5961 s3.2: a challenge ACK has SND.NXT, the number after our SYN,
+/// although no window is known yet.
 #[test]
 fn a_challenge_ack_during_the_handshake_has_snd_nxt() {
     let mut s = Script::new(config());

@@ -1,5 +1,5 @@
-//! Invalid and malicious segments: nothing panics, every invariant holds, and connections that the segments do not name
-//! are not affected.
+//! Invalid and malicious segments: nothing panics, every invariant holds, and connections that the
+//! segments do not name are not affected.
 
 use crate::common;
 
@@ -28,8 +28,8 @@ fn config() -> TcpConfig {
     }
 }
 
-/// A TCP header with options and payload. Every field may have any value; sequence numbers are relative to the valid
-/// ones.
+/// A TCP header with options and payload. Every field may have any value; sequence numbers are
+/// relative to the valid ones.
 #[derive(Clone, Debug)]
 struct ArbitrarySegment {
     port: u16,
@@ -52,8 +52,8 @@ fn offset() -> impl Strategy<Value = u32> {
     ]
 }
 
-/// The data offset in words, and options: none, timestamps near the valid ones, SACK blocks, SYN options, random
-/// octets.
+/// The data offset in words, and options: none, timestamps near the valid ones, SACK blocks, SYN
+/// options, random octets.
 fn options() -> impl Strategy<Value = (u8, Vec<u8>)> {
     let stamps = || {
         (offset(), offset()).prop_map(|(value, echo)| {
@@ -139,7 +139,8 @@ fn deliver(node: &mut Node, arbitrary: &ArbitrarySegment, seen: &Seen) {
     node.events.extend(event);
 }
 
-/// The numbers that an on-path attacker reads from our segments: for each port, the next ones of both directions.
+/// The numbers that an on-path attacker reads from our segments: for each port, the next ones of
+/// both directions.
 #[derive(Default)]
 struct Seen {
     next: [(u32, u32); 4],
@@ -160,7 +161,8 @@ impl Seen {
     }
 }
 
-/// RFC 9293 s3.8: nothing follows a FIN. One before data that are held beyond a gap contradicts them and is ignored.
+/// RFC 9293 s3.8: nothing follows a FIN. One before data that are held beyond a gap contradicts
+/// them and is ignored.
 #[test]
 fn a_fin_before_data_that_arrived_earlier_is_ignored() {
     let mut node = Script::accepted(config(), 64_000).node;

@@ -42,7 +42,8 @@ fn seconds(s: &mut Script, n: u64) {
     }
 }
 
-/// RFC 9293 s3.8.4, MUST-24, MUST-25 and MUST-28: keep-alive is off by default. Its default idle time is two hours.
+/// RFC 9293 s3.8.4, MUST-24, MUST-25 and MUST-28: keep-alive is off by default. Its default idle
+/// time is two hours.
 #[test]
 fn keep_alive_is_off_by_default() {
     let mut s = Script::accepted(config(), 64_000);
@@ -58,9 +59,8 @@ fn keep_alive_is_off_by_default() {
     s.expect(&[". 0 ack 2"]);
 }
 
-/// RFC 9293 s3.8.4, MUST-27: the probe has an old number, so that the peer must answer. An answer restarts the idle
-/// time.
-/// RFC 9293 (SHLD-12, MAY-5).
+/// RFC 9293 s3.8.4, MUST-27: the probe has an old number, so that the peer must answer. An answer
+/// restarts the idle time. RFC 9293 (SHLD-12, MAY-5).
 #[test]
 fn an_idle_peer_is_probed_and_its_answer_restarts_the_idle_time() {
     let mut s = with_keep_alive();
@@ -76,8 +76,8 @@ fn an_idle_peer_is_probed_and_its_answer_restarts_the_idle_time() {
     assert_eq!(s.node.read(Counter::TcpKeepAliveProbes), 2);
 }
 
-/// Payload answers a probe as well as an ACK does, on the fast path too: the next probe is due after the idle time, not after
-/// the interval of probes, which is longer here.
+/// Payload answers a probe as well as an ACK does, on the fast path too: the next probe is due
+/// after the idle time, not after the interval of probes, which is longer here.
 #[test]
 fn payload_in_answer_to_a_probe_restarts_the_idle_time() {
     let keep_alive = KeepAlive { idle: Duration::from_secs(4), interval: Duration::from_secs(20), probes: 3 };
@@ -96,7 +96,8 @@ fn payload_in_answer_to_a_probe_restarts_the_idle_time() {
     }
 }
 
-/// RFC 9293 s3.8.4, MUST-29: one or two unanswered probes do not end a connection; the configured number does.
+/// RFC 9293 s3.8.4, MUST-29: one or two unanswered probes do not end a connection; the configured
+/// number does.
 #[test]
 fn a_peer_that_answers_no_probe_is_aborted() {
     let mut s = with_keep_alive();
@@ -108,7 +109,8 @@ fn a_peer_that_answers_no_probe_is_aborted() {
     s.expect(&["R. 1 ack 1"]);
 }
 
-/// RFC 9293 s3.8.4, MUST-26: probes are sent on idle connections only; payload in flight has its own timer.
+/// RFC 9293 s3.8.4, MUST-26: probes are sent on idle connections only; payload in flight has its
+/// own timer.
 #[test]
 fn a_connection_with_traffic_is_not_probed() {
     let mut s = with_keep_alive();
@@ -163,8 +165,8 @@ fn an_icmp_error_must_quote_what_is_in_flight() {
     assert_eq!((s.node.tcp.emss(s.id()), s.events()), (1_460, TcpEvents::empty()));
 }
 
-/// RFC 5927 s5.2, RFC 9293 s3.9.2.2: no ICMP error ends an open connection. It is reported when the connection fails.
-/// RFC 9293 (MUST-56); RFC 1122 s3.2.2.1.
+/// RFC 5927 s5.2, RFC 9293 s3.9.2.2: no ICMP error ends an open connection. It is reported when the
+/// connection fails. RFC 9293 (MUST-56); RFC 1122 s3.2.2.1.
 #[test]
 fn unreachable_is_reported_when_an_open_connection_times_out() {
     for kind in [IcmpErrorKind::Soft, IcmpErrorKind::Hard] {
@@ -192,8 +194,8 @@ fn a_hard_error_refuses_an_attempt() {
     assert_eq!((s.events(), s.node.tcp.state(s.id())), (TcpEvents::REFUSED, State::Closed));
 }
 
-/// RFC 1191 s6.3; docs/semantics.md, Units: an oversized segment is retransmitted in pieces, and later units are
-/// smaller.
+/// RFC 1191 s6.3; docs/semantics.md, Units: an oversized segment is retransmitted in pieces, and
+/// later units are smaller.
 #[test]
 fn an_oversized_first_flight_is_split() {
     let mut s = Script::accepted(config(), 64_000);
@@ -211,8 +213,8 @@ fn an_oversized_first_flight_is_split() {
     s.expect(&["P. 1461:2461(1000) ack 1"]);
 }
 
-/// RFC 5927 s7.2: once data was acknowledged, a claim takes effect only after a timeout confirms it; progress disproves
-/// it.
+/// RFC 5927 s7.2: once data was acknowledged, a claim takes effect only after a timeout confirms
+/// it; progress disproves it.
 #[test]
 fn an_mtu_claim_about_a_working_path_waits_for_a_timeout() {
     let mut s = Script::accepted(config(), 64_000);

@@ -1,5 +1,6 @@
-//! Two engines over a link that loses, repeats and reorders frames, in virtual time. Every byte arrives once, in order
-//! and unchanged, in both directions at once, and the connection closes. A seed reproduces a run exactly.
+//! Two engines over a link that loses, repeats and reorders frames, in virtual time. Every byte
+//! arrives once, in order and unchanged, in both directions at once, and the connection closes. A
+//! seed reproduces a run exactly.
 
 use crate::common;
 
@@ -213,7 +214,8 @@ fn light_loss_is_mostly_repaired_without_timeouts() {
     assert!(fast > 3 * timeouts, "{fast} fast retransmits, {timeouts} timeouts");
 }
 
-/// Every congestion control, with and without SACK, timestamps and ECN, over a link with all faults.
+/// Every congestion control, with and without SACK, timestamps and ECN, over a link with all
+/// faults.
 #[test]
 fn every_byte_arrives_with_every_set_of_options() {
     let controllers = [Congestion::NewReno, Congestion::Cubic, Congestion::Dctcp];
@@ -227,8 +229,8 @@ fn every_byte_arrives_with_every_set_of_options() {
     }
 }
 
-/// RFC 8985: with SACK, RACK repairs nearly all losses without a timeout. The minimum timeout is fifty round trips
-/// here.
+/// RFC 8985: with SACK, RACK repairs nearly all losses without a timeout. The minimum timeout is
+/// fifty round trips here.
 #[test]
 fn with_sack_losses_are_repaired_without_timeouts() {
     let faults = Faults { lost_percent: 1, ..Faults::default() };

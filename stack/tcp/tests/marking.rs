@@ -23,9 +23,8 @@ fn script() -> Script {
     Script::accepted_with(config(), "SEW 0 win 65535 <mss 1460>", ". 1 ack 1 win 64000")
 }
 
-/// RFC 3168 s6.1.1: a SYN offers ECN with ECE and CWR, a SYN-ACK accepts with ECE. s6.1.5, s6.1.4: only payload is
-/// ECN-capable.
-/// RFC 9293 (SHLD-8); RFC 3168 s5.2.
+/// RFC 3168 s6.1.1: a SYN offers ECN with ECE and CWR, a SYN-ACK accepts with ECE. s6.1.5, s6.1.4:
+/// only payload is ECN-capable. RFC 9293 (SHLD-8); RFC 3168 s5.2.
 #[test]
 fn ecn_is_negotiated_and_payload_is_ecn_capable() {
     let mut s = Script::with_options(config());
@@ -62,7 +61,8 @@ fn other_bits_in_a_syn_decline_ecn() {
     }
 }
 
-/// RFC 3168 s6.1.1.1: a SYN may have been dropped because it asks for ECN, so its retransmission does not.
+/// RFC 3168 s6.1.1.1: a SYN may have been dropped because it asks for ECN, so its retransmission
+/// does not.
 #[test]
 fn a_repeated_syn_does_not_offer_ecn() {
     let mut s = Script::with_options(config());
@@ -86,7 +86,8 @@ fn retransmissions_are_not_ecn_capable() {
     s.expect(&["P. 1:11(10) ack 1"]);
 }
 
-/// RFC 3168 s6.1.6: a probe of a closed window is not ECN-capable and has no CWR, although a reduction is to be reported.
+/// RFC 3168 s6.1.6: a probe of a closed window is not ECN-capable and has no CWR, although a
+/// reduction is to be reported.
 #[test]
 fn window_probes_are_not_ecn_capable() {
     let mut s = script();
@@ -125,8 +126,8 @@ fn a_mark_is_echoed_until_the_peer_sends_cwr() {
     assert_eq!(s.node.read(Counter::TcpRxCeMarked), 2);
 }
 
-/// RFC 3168 s6.1.5 and s6.1.6: marks on segments without payload in the window, and on connections without ECN, are
-/// ignored.
+/// RFC 3168 s6.1.5 and s6.1.6: marks on segments without payload in the window, and on connections
+/// without ECN, are ignored.
 #[test]
 fn marks_outside_payload_in_the_window_are_ignored() {
     let mut s = script();

@@ -85,8 +85,8 @@ impl Peers {
         whole
     }
 
-    /// Every peer in turn sends FPDUs in segments of `len` bytes, from its acknowledged offset. Returns the number of
-    /// rounds in which each delivers `fpdus`.
+    /// Every peer in turn sends FPDUs in segments of `len` bytes, from its acknowledged offset.
+    /// Returns the number of rounds in which each delivers `fpdus`.
     fn deliver(&mut self, len: usize, fpdus: u64) -> usize {
         let mut taken = vec![0u64; self.peers.len()];
         for round in 1.. {
@@ -104,7 +104,8 @@ impl Peers {
     }
 }
 
-/// docs/semantics.md, Window: whole FPDUs arrive, although all connections together may hold only a fraction of them.
+/// docs/semantics.md, Window: whole FPDUs arrive, although all connections together may hold only a
+/// fraction of them.
 #[test]
 fn many_partial_fpdus_complete() {
     for (peers, len) in [(2, 1_460), (8, 1_460), (8, 1_000), (16, 1_030), (4, 300)] {
@@ -114,7 +115,8 @@ fn many_partial_fpdus_complete() {
     }
 }
 
-/// docs/semantics.md, Window: an FPDU of 64 KiB in small segments takes no more frames than its bytes need.
+/// docs/semantics.md, Window: an FPDU of 64 KiB in small segments takes no more frames than its
+/// bytes need.
 #[test]
 fn an_fpdu_in_small_segments_takes_few_frames() {
     for len in [10, 100, 300, 700] {
@@ -145,8 +147,8 @@ fn a_stalled_reader_leaves_scarce_frames_to_others() {
     all.s.node.check();
 }
 
-/// A peer stops in the middle of an FPDU and holds all shared frames and the emergency reserve. Its connection is
-/// aborted, but only because others wait.
+/// A peer stops in the middle of an FPDU and holds all shared frames and the emergency reserve. Its
+/// connection is aborted, but only because others wait.
 #[test]
 fn a_peer_that_never_completes_its_fpdu_is_aborted_when_others_wait() {
     let mut all = Peers::new(config(), 3);
@@ -178,8 +180,8 @@ fn a_peer_that_never_completes_its_fpdu_is_aborted_when_others_wait() {
     all.s.node.check();
 }
 
-/// RFC 5044 s4.3: markers make the longest FPDU some 500 bytes longer. A peer that is as far is given the frames for the
-/// rest of it, and is aborted like any other if it stops there.
+/// RFC 5044 s4.3: markers make the longest FPDU some 500 bytes longer. A peer that is as far is
+/// given the frames for the rest of it, and is aborted like any other if it stops there.
 #[test]
 fn an_fpdu_with_markers_of_the_longest_length_is_a_partial_one_to_its_end() {
     let mut all = Peers::new(config(), 2);
@@ -238,8 +240,9 @@ fn ten_thousand_connections_share_a_pool() {
     all.s.node.check();
 }
 
-/// RFC 2018 s8: idle peers hold half of the shared frames beyond gaps that they never fill. While another connection
-/// needs frames for its own, they lose them, and nothing else: both streams complete.
+/// RFC 2018 s8: idle peers hold half of the shared frames beyond gaps that they never fill. While
+/// another connection needs frames for its own, they lose them, and nothing else: both streams
+/// complete.
 #[test]
 fn out_of_order_bytes_without_progress_are_discarded_when_others_need_the_frames() {
     let mut all = Peers::new(config(), 3);

@@ -8,7 +8,8 @@ use ironwarp_stats::Counter;
 use ironwarp_tcp::{ByteStream, LatestArrival, OutOfOrderBytes, TcpConfig, TcpEvents};
 use proptest::prelude::*;
 
-/// A connection with OUT_OF_ORDER events. Its sequence numbers begin shortly before the wrap (RFC5044-4.3-05).
+/// A connection with OUT_OF_ORDER events. Its sequence numbers begin shortly before the wrap
+/// (RFC5044-4.3-05).
 fn listening() -> Script {
     let mut script = Script::accepted(TcpConfig::default(), 64_000);
     let id = script.id();
@@ -121,8 +122,8 @@ fn a_released_connection_shows_no_bytes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Segments of any size in any order, with overlaps and repetitions: the shown bytes are those that were sent at
-    /// that position, and they include the most recent arrival.
+    /// Segments of any size in any order, with overlaps and repetitions: the shown bytes are those
+    /// that were sent at that position, and they include the most recent arrival.
     #[test]
     fn shown_bytes_equal_the_sent_bytes(
         segments in proptest::collection::vec((0..6_000u32, 1..1_400u32), 1..60),

@@ -72,7 +72,8 @@ impl Peers {
         self.s.node.sent();
     }
 
-    /// Lets time pass in steps of 200 ms. In each step the connection `waiting` tries to send, and `step` runs.
+    /// Lets time pass in steps of 200 ms. In each step the connection `waiting` tries to send, and
+    /// `step` runs.
     fn pass(&mut self, seconds: u64, waiting: Option<usize>, mut step: impl FnMut(&mut Peers, u64)) {
         for at in 0..seconds * 5 {
             self.s.node.now += Nanos::from_millis(200);
@@ -91,8 +92,8 @@ impl Peers {
     }
 }
 
-/// RFC 6429 s3: two peers that acknowledge a byte every five seconds hold all shared units. Each is aborted, one after
-/// the other, and the connection that waited has the units.
+/// RFC 6429 s3: two peers that acknowledge a byte every five seconds hold all shared units. Each is
+/// aborted, one after the other, and the connection that waited has the units.
 #[test]
 fn peers_that_acknowledge_a_byte_now_and_then_are_aborted_when_others_wait() {
     let mut all = Peers::new(3);

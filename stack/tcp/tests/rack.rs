@@ -1,4 +1,5 @@
-//! Time-based loss detection: RACK (RFC 8985 s6), SACK at the sender (RFC 2018, 6675), duplicate SACK (RFC 2883).
+//! Time-based loss detection: RACK (RFC 8985 s6), SACK at the sender (RFC 2018, 6675), duplicate
+//! SACK (RFC 2883).
 
 use crate::common;
 
@@ -58,8 +59,8 @@ fn after_reordering_was_seen_even_three_sacked_units_wait() {
     assert_eq!(s.node.read(Counter::TcpTxRetransmits), 0);
 }
 
-/// RFC 8985 s9.1, example 2: a later retransmission reveals the loss of an earlier one, without a timeout.
-/// RFC 8985 s9.3.
+/// RFC 8985 s9.1, example 2: a later retransmission reveals the loss of an earlier one, without a
+/// timeout. RFC 8985 s9.3.
 #[test]
 fn a_lost_retransmission_is_sent_again_without_a_timeout() {
     let mut s = sacking(config());
@@ -104,8 +105,8 @@ fn a_round_trip_of_ten_microseconds_is_measured() {
     s.expect(&["P. 101:201(100) ack 1", "P. 201:301(100) ack 1"]);
 }
 
-/// RFC 2883 s4 and RFC 8985 s6.2: a duplicate arrival shows that no data was lost. The congestion window is restored,
-/// and the reordering window grows.
+/// RFC 2883 s4 and RFC 8985 s6.2: a duplicate arrival shows that no data was lost. The congestion
+/// window is restored, and the reordering window grows.
 #[test]
 fn an_unnecessary_reduction_is_undone() {
     let mut s = sacking(TcpConfig { congestion: Congestion::NewReno, ..config() });
@@ -124,7 +125,8 @@ fn an_unnecessary_reduction_is_undone() {
     assert!(in_flight >= before as u64, "{in_flight} units of {before}");
 }
 
-/// RFC 2883 s5: the first block of an ACK that arrives late lies below SND.UNA and above that ACK, so it is no duplicate.
+/// RFC 2883 s5: the first block of an ACK that arrives late lies below SND.UNA and above that ACK,
+/// so it is no duplicate.
 #[test]
 fn a_duplicate_report_in_a_late_ack_is_compared_with_that_ack() {
     let mut s = sacking(TcpConfig { congestion: Congestion::NewReno, ..config() });
@@ -141,8 +143,8 @@ fn a_duplicate_report_in_a_late_ack_is_compared_with_that_ack() {
     assert_eq!(s.node.read(Counter::TcpDsackUndos), 1);
 }
 
-/// RFC 2018 s8: the peer discards SACKed data. At the timeout the first unit is SACKed but not acknowledged.
-/// RFC 2018 s5.
+/// RFC 2018 s8: the peer discards SACKed data. At the timeout the first unit is SACKed but not
+/// acknowledged. RFC 2018 s5.
 #[test]
 fn data_is_retransmitted_after_sack_reneging() {
     let mut s = sacking(config());

@@ -1,4 +1,5 @@
-//! Payload that is lent in its frame: the bytes, the ACKs and the windows are those of payload that passes the queue.
+//! Payload that is lent in its frame: the bytes, the ACKs and the windows are those of payload that
+//! passes the queue.
 
 use crate::common;
 
@@ -224,8 +225,9 @@ fn changed(mut frame: Vec<u8>, change: Option<&Change>) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever the peer sends, and whether frames are scarce or not, the fast path with a reader of lent payload and the general path with a reader of the queue
-    /// send the same segments, report the same events, leave the same bytes and count the same.
+    /// Whatever the peer sends, and whether frames are scarce or not, the fast path with a reader
+    /// of lent payload and the general path with a reader of the queue send the same segments,
+    /// report the same events, leave the same bytes and count the same.
     #[test]
     fn the_fast_path_cannot_be_told_from_the_general_path(
         timestamps in any::<bool>(),

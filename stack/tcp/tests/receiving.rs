@@ -49,8 +49,8 @@ fn a_burst_is_acknowledged_once() {
     assert_eq!(s.read(), 800);
 }
 
-/// RFC 5681 s4.2: every out-of-order segment triggers a duplicate ACK at once, and so does the one that fills the gap.
-/// RFC 9293 (SHLD-31, MAY-13); RFC 5044 sA.5.2.
+/// RFC 5681 s4.2: every out-of-order segment triggers a duplicate ACK at once, and so does the one
+/// that fills the gap. RFC 9293 (SHLD-31, MAY-13); RFC 5044 sA.5.2.
 #[test]
 fn out_of_order_segments_are_held_and_each_acknowledged_at_once() {
     let mut s = script();
@@ -122,8 +122,8 @@ fn unread_bytes_up_to_an_fpdu_do_not_shrink_the_window() {
     s.expect(&[". 1 ack 58401 win 65535"]);
 }
 
-/// RFC 9293 s3.8.6: a reader that does not read closes the window. A window update reports that it opens.
-/// RFC 9293 (MUST-39).
+/// RFC 9293 s3.8.6: a reader that does not read closes the window. A window update reports that it
+/// opens. RFC 9293 (MUST-39).
 #[test]
 fn a_closed_window_sends_an_update_when_it_opens() {
     let mut s = script();
@@ -172,7 +172,8 @@ fn single_byte_segments_share_buffers() {
     assert_eq!(s.read(), 5_000);
 }
 
-/// docs/semantics.md, Window: when memory is short, in-order data has priority over out-of-order data.
+/// docs/semantics.md, Window: when memory is short, in-order data has priority over out-of-order
+/// data.
 #[test]
 fn in_order_bytes_are_accepted_when_out_of_order_ones_hold_all_frames() {
     let config = TcpConfig { rx_frames_reserve: 0, rx_frames_shared: 4, ..TcpConfig::default() };
@@ -287,8 +288,8 @@ fn connections_are_independent() {
     s.node.check();
 }
 
-/// RFC 9293 s3.8.5, RFC 6093: urgent bytes are ordinary bytes for every pointer, in order and beyond a gap. No event is
-/// reported and no byte removed.
+/// RFC 9293 s3.8.5, RFC 6093: urgent bytes are ordinary bytes for every pointer, in order and
+/// beyond a gap. No event is reported and no byte removed.
 #[test]
 fn urgent_payload_is_ordinary_payload() {
     let mut s = script();

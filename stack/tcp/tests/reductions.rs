@@ -13,8 +13,8 @@ fn marking() -> TcpConfig {
     TcpConfig { ecn: true, ..config() }
 }
 
-/// RFC 3168 s6.1.2: a peer echoes until it receives CWR, which needs new payload. A peer that sends while we have no
-/// payload repeats one mark in each of its segments. The window is reduced once.
+/// RFC 3168 s6.1.2: a peer echoes until it receives CWR, which needs new payload. A peer that sends
+/// while we have no payload repeats one mark in each of its segments. The window is reduced once.
 #[test]
 fn a_mark_echoed_by_every_segment_reduces_the_window_once() {
     let mut s = sacking(marking());
@@ -57,7 +57,8 @@ fn a_loss_is_reported_with_cwr() {
     s.expect(&["P.W 601:701(100) ack 1 [ect0]"]);
 }
 
-/// RFC 3168 s6.1.2: a mark reduces the window by a share of the data in flight before the ACK with the echo.
+/// RFC 3168 s6.1.2: a mark reduces the window by a share of the data in flight before the ACK with
+/// the echo.
 #[test]
 fn a_mark_echoed_by_the_last_ack_of_a_flight_reduces_the_window() {
     let mut s = sacking(TcpConfig { congestion: Congestion::NewReno, ..marking() });
@@ -70,8 +71,9 @@ fn a_mark_echoed_by_the_last_ack_of_a_flight_reduces_the_window() {
     assert_eq!((done.units, done.blocked), (4, Blocked::Congestion));
 }
 
-/// RFC 3168 s6.1.2: the window of one segment stays, and the next segment leaves when the retransmission timer expires, which
-/// the echo starts again. That is so for every segment whose ACK has an echo; the first without one opens the window.
+/// RFC 3168 s6.1.2: the window of one segment stays, and the next segment leaves when the
+/// retransmission timer expires, which the echo starts again. That is so for every segment whose
+/// ACK has an echo; the first without one opens the window.
 #[test]
 fn an_echo_at_a_window_of_one_segment_holds_the_next_back_until_the_timer_expires() {
     for congestion in [Congestion::NewReno, Congestion::Cubic, Congestion::Dctcp] {
@@ -104,8 +106,8 @@ fn an_echo_at_a_window_of_one_segment_holds_the_next_back_until_the_timer_expire
     }
 }
 
-/// RFC 3168 s6.1.2: what is outstanding when the echo arrives has the whole timeout again, which no probe shortens. A
-/// retransmission is not held.
+/// RFC 3168 s6.1.2: what is outstanding when the echo arrives has the whole timeout again, which no
+/// probe shortens. A retransmission is not held.
 #[test]
 fn data_that_is_outstanding_at_a_hold_is_retransmitted_when_the_timer_expires() {
     let mut s = sacking(TcpConfig { initial_window_segments: 1, ..marking() });
@@ -119,7 +121,8 @@ fn data_that_is_outstanding_at_a_hold_is_retransmitted_when_the_timer_expires() 
     s.node.check();
 }
 
-/// RFC 9293 s3.8.3: the user timeout is for data that the peer does not acknowledge. While a hold lasts there is none.
+/// RFC 9293 s3.8.3: the user timeout is for data that the peer does not acknowledge. While a hold
+/// lasts there is none.
 #[test]
 fn a_hold_that_is_longer_than_the_user_timeout_ends_no_connection() {
     let user_timeout = Nanos(RTO.0 / 2);
@@ -148,8 +151,8 @@ fn without_sack_duplicate_acks_find_a_loss_after_a_mark() {
     assert_eq!(s.sent(), ["P. 101:201(100) ack 1 win 65535"]);
 }
 
-/// RFC 9293 s3.8.6.1: the ACK of a unit's front closes the window, and the rest waits. The persist timer runs although
-/// transmit is not called.
+/// RFC 9293 s3.8.6.1: the ACK of a unit's front closes the window, and the rest waits. The persist
+/// timer runs although transmit is not called.
 #[test]
 fn the_rest_of_a_unit_behind_a_closed_window_is_probed() {
     let mut s = Script::accepted(config(), 1_000);
@@ -162,7 +165,8 @@ fn the_rest_of_a_unit_behind_a_closed_window_is_probed() {
     s.expect(&["P. 1001:1002(1) ack 1"]);
 }
 
-/// The peer accepts the byte of a window probe and keeps the window closed. The timer runs again for the rest.
+/// The peer accepts the byte of a window probe and keeps the window closed. The timer runs again
+/// for the rest.
 #[test]
 fn an_accepted_probe_is_followed_by_another() {
     let mut s = Script::accepted(config(), 0);

@@ -1,4 +1,5 @@
-//! Requirements of RFC 9293 that the other files do not cover, one script each. `docs/conformance.csv` lists them.
+//! Requirements of RFC 9293 that the other files do not cover, one script each.
+//! `docs/conformance.csv` lists them.
 
 use crate::common;
 
@@ -36,8 +37,9 @@ fn read(node: &mut Node, id: ConnId) -> u64 {
     taken
 }
 
-/// RFC 9293 s3.10.7.4, eighth step in FIN-WAIT-1, and figure 13: the peer's FIN is acknowledged although the ACK of our
-/// FIN is in the same burst, which ends the connection before pending ACKs leave.
+/// RFC 9293 s3.10.7.4, eighth step in FIN-WAIT-1, and figure 13: the peer's FIN is acknowledged
+/// although the ACK of our FIN is in the same burst, which ends the connection before pending ACKs
+/// leave.
 #[test]
 fn a_fin_is_acknowledged_when_the_ack_of_ours_follows_in_the_same_burst() {
     let mut s = script();
@@ -60,8 +62,9 @@ fn a_window_with_its_highest_bit_set_is_a_large_one() {
     }
 }
 
-/// RFC 9293 s3.1, MUST-2: SYN, SYN-ACK, ACK, payload, FIN and reset have a correct checksum. MUST-45:
-/// all are sent from the connection's local address (RFC 1122 s3.3.4.3). [`captured`] asserts both.
+/// RFC 9293 s3.1, MUST-2: SYN, SYN-ACK, ACK, payload, FIN and reset have a correct checksum.
+/// MUST-45: all are sent from the connection's local address (RFC 1122 s3.3.4.3). [`captured`]
+/// asserts both.
 #[test]
 fn every_sent_segment_has_a_correct_checksum_and_source() {
     let (mut node, mut peer, id) = opened(&[2, 4, 0x05, 0xb4]);
@@ -83,7 +86,8 @@ fn every_sent_segment_has_a_correct_checksum_and_source() {
     assert!(captured(&mut node, 80)[0].has(SYN));
 }
 
-/// RFC 9293 s3.9.1.2, MUST-61 and MUST-60: no payload is held back for more, and the last segment has PSH.
+/// RFC 9293 s3.9.1.2, MUST-61 and MUST-60: no payload is held back for more, and the last segment
+/// has PSH.
 #[test]
 fn the_last_available_segment_has_the_push_bit() {
     for bytes in [1, 1_460, 4_000] {
@@ -107,8 +111,8 @@ fn segments_have_the_maximum_length() {
     assert_eq!(sent, [1_460; 10]);
 }
 
-/// RFC 9293 s3.8.5, MUST-31 and s3.8.6, MUST-66: urgent data is ordinary data for every pointer, with an open and with
-/// a closed window. SHLD-13: we send no urgent data.
+/// RFC 9293 s3.8.5, MUST-31 and s3.8.6, MUST-66: urgent data is ordinary data for every pointer,
+/// with an open and with a closed window. SHLD-13: we send no urgent data.
 #[test]
 fn urgent_data_is_ordinary_data() {
     let (mut node, mut peer, id) = opened(&[]);
@@ -124,7 +128,8 @@ fn urgent_data_is_ordinary_data() {
     assert!(sent.iter().all(|captured| captured.flags & URG == 0 && captured.urgent == 0), "{sent:?}");
 }
 
-/// RFC 9293 s3.1, MUST-4, MUST-5, MUST-6, MUST-64: known and unknown options, at any alignment, in segments of every kind.
+/// RFC 9293 s3.1, MUST-4, MUST-5, MUST-6, MUST-64: known and unknown options, at any alignment, in
+/// segments of every kind.
 #[test]
 fn options_are_accepted_in_any_segment() {
     let lists: [&[u8]; 6] =
@@ -190,10 +195,10 @@ fn options_of(captured: &Segment) -> Vec<(u8, Vec<u8>)> {
     all
 }
 
-/// RFC 9293 s3.1, MUST-68 and MUST-69: in our option lists every option has its length, and zeros follow the end.
-/// s3.7.1, MUST-14, SHLD-5, MAY-3, MUST-65: all SYNs, and no other segments, announce our segment size. MUST-67: it is
-/// the MTU less both headers.
-/// RFC 1191 s3.1; RFC 1122 s3.3.2.
+/// RFC 9293 s3.1, MUST-68 and MUST-69: in our option lists every option has its length, and zeros
+/// follow the end. s3.7.1, MUST-14, SHLD-5, MAY-3, MUST-65: all SYNs, and no other segments,
+/// announce our segment size. MUST-67: it is the MTU less both headers. RFC 1191 s3.1;
+/// RFC 1122 s3.3.2.
 #[test]
 fn only_our_syns_announce_a_segment_size_of_the_mtu_less_forty() {
     for mtu in [576, 1_500, 9_000] {
@@ -220,8 +225,8 @@ fn only_our_syns_announce_a_segment_size_of_the_mtu_less_forty() {
     }
 }
 
-/// RFC 9293 s3.7.1, MUST-15: without an announced size, segments have 536 octets. MUST-16: otherwise the smaller size
-/// applies.
+/// RFC 9293 s3.7.1, MUST-15: without an announced size, segments have 536 octets. MUST-16:
+/// otherwise the smaller size applies.
 #[test]
 fn without_an_announcement_segments_have_536_octets() {
     for (options, emss) in [
@@ -236,8 +241,8 @@ fn without_an_announcement_segments_have_536_octets() {
     }
 }
 
-/// RFC 9293 s3.5, MUST-11: in SYN-RECEIVED a reset reports REFUSED for an active open, and ends a passive open
-/// silently.
+/// RFC 9293 s3.5, MUST-11: in SYN-RECEIVED a reset reports REFUSED for an active open, and ends a
+/// passive open silently.
 #[test]
 fn a_reset_in_syn_received_is_reported_for_active_opens_only() {
     let mut s = Script::new(TcpConfig::default());
@@ -286,7 +291,8 @@ fn a_port_can_be_listened_on_while_connections_from_it_open() {
     assert_eq!((node.tcp.state(sent), node.tcp.state(crossed)), (State::SynSent, State::SynReceived));
 }
 
-/// RFC 9293 s3.9.1.1, MUST-46: connecting to a multicast, broadcast or unspecified address is refused.
+/// RFC 9293 s3.9.1.1, MUST-46: connecting to a multicast, broadcast or unspecified address is
+/// refused.
 #[test]
 fn an_open_to_a_multicast_or_unspecified_address_is_refused() {
     let mut node = Node::new(1, 1_500, TcpConfig::default());
@@ -301,8 +307,8 @@ fn an_open_to_a_multicast_or_unspecified_address_is_refused() {
     assert!(node.sent().is_empty());
 }
 
-/// RFC 9293 s3.9.1.1, MUST-43: a listener for one local address, or for all; an active open from a named address.
-/// RFC 1122 s3.3.4.3.
+/// RFC 9293 s3.9.1.1, MUST-43: a listener for one local address, or for all; an active open from a
+/// named address. RFC 1122 s3.3.4.3.
 #[test]
 fn the_local_address_can_be_specified() {
     let mut node = Node::new(1, 1_500, TcpConfig::default());
@@ -342,7 +348,8 @@ fn a_reset_is_accepted_with_a_closed_window() {
     assert!(node.take_events(id).contains(TcpEvents::RESET));
 }
 
-/// RFC 9293 s3.8.3, MUST-22 and MUST-23: SYNs have a limit like data, which can be set to three minutes.
+/// RFC 9293 s3.8.3, MUST-22 and MUST-23: SYNs have a limit like data, which can be set to three
+/// minutes.
 #[test]
 fn syns_can_be_retransmitted_for_three_minutes() {
     let second = Nanos::from_secs(1);
@@ -366,7 +373,8 @@ fn syns_can_be_retransmitted_for_three_minutes() {
     assert!(lasted >= 180, "{lasted} s");
 }
 
-/// RFC 9293 s3.8.3, MUST-20 and MUST-21: the user timeout is a setting, and the connection ends when it expires.
+/// RFC 9293 s3.8.3, MUST-20 and MUST-21: the user timeout is a setting, and the connection ends
+/// when it expires.
 #[test]
 fn the_user_timeout_is_a_setting() {
     for seconds in [1, 100] {
@@ -392,7 +400,8 @@ fn no_ack_waits_longer_than_one_iteration() {
     assert_eq!(node.read(Counter::TcpTxAcks), 1);
 }
 
-/// RFC 9293 s3.4.1, MUST-8, SHLD-1, MUST-9: the ISNs of one flow follow the clock and reveal nothing about other flows.
+/// RFC 9293 s3.4.1, MUST-8, SHLD-1, MUST-9: the ISNs of one flow follow the clock and reveal
+/// nothing about other flows.
 #[test]
 fn initial_sequence_numbers_follow_the_clock_and_depend_on_a_secret() {
     let mut node = Node::new(1, 1_500, TcpConfig::default());
@@ -410,8 +419,8 @@ fn initial_sequence_numbers_follow_the_clock_and_depend_on_a_secret() {
     assert!(other.wrapping_sub(a) > 1_000 && a.wrapping_sub(other) > 1_000);
 }
 
-/// RFC 9293 s3.8.6: an ACK and its window apply together. The new ACK with the old window would permit more than the
-/// peer ever offered.
+/// RFC 9293 s3.8.6: an ACK and its window apply together. The new ACK with the old window would
+/// permit more than the peer ever offered.
 #[test]
 fn the_window_of_an_ack_applies_before_the_ack_permits_sending() {
     let (mut node, mut peer, id) = opened(&[2, 4, 0x03, 0xe8]);

@@ -40,8 +40,8 @@ fn sack_is_negotiated_by_both_syns() {
     s.expect(&[". 1 ack 1"]);
 }
 
-/// RFC 2018 s4: the first block contains the segment that triggered the ACK; the others are the most recent ones,
-/// repeated.
+/// RFC 2018 s4: the first block contains the segment that triggered the ACK; the others are the
+/// most recent ones, repeated.
 #[test]
 fn the_most_recent_block_is_first_and_the_others_are_repeated() {
     let mut s = script();
@@ -121,9 +121,8 @@ fn a_duplicate_below_the_acknowledgement_is_reported_once() {
     s.expect(&[". 1 ack 101 <sack 201:301>"]);
 }
 
-/// RFC 2883 s4.1.2 and s4.2: a duplicate beyond a gap precedes the block that contains it; a partial duplicate is
-/// reported as such.
-/// RFC 2883 s4.
+/// RFC 2883 s4.1.2 and s4.2: a duplicate beyond a gap precedes the block that contains it; a
+/// partial duplicate is reported as such. RFC 2883 s4.
 #[test]
 fn a_duplicate_beyond_a_gap_precedes_its_block() {
     let mut s = script();
@@ -140,7 +139,8 @@ fn a_duplicate_beyond_a_gap_precedes_its_block() {
     s.expect(&[". 1 ack 61 <sack 1:51 101:401>"]);
 }
 
-/// docs/semantics.md, Window: a byte that was reported as held is never dropped, however short memory becomes.
+/// docs/semantics.md, Window: a byte that was reported as held is never dropped, however short
+/// memory becomes.
 #[test]
 fn bytes_reported_as_held_stay_held() {
     let limits = TcpConfig { rx_frames_reserve: 1, rx_frames_shared: 4, connections_max: 2, ..config() };

@@ -61,8 +61,8 @@ fn after_a_lost_syn_the_initial_window_is_one_segment() {
     assert_eq!(s.transmit(&mut Pattern::new(1 << 20, 1_460), 32).units, 1);
 }
 
-/// RFC 6298 s5.7: after a lost SYN, data starts with a timeout of 3 s if that is set. Otherwise it starts with that of the SYN,
-/// which the loss has doubled. A round-trip sample ends either.
+/// RFC 6298 s5.7: after a lost SYN, data starts with a timeout of 3 s if that is set. Otherwise it
+/// starts with that of the SYN, which the loss has doubled. A round-trip sample ends either.
 #[test]
 fn after_a_lost_syn_data_starts_with_the_timeout_that_is_set() {
     let three = Nanos::from_secs(3);
@@ -210,8 +210,8 @@ fn a_lost_unit_is_retransmitted_when_the_timer_expires() {
     s.expect(&[]);
 }
 
-/// RFC 5681 s3.1 and RFC 6582 s4: after a timeout all data is retransmitted in slow start, except what the peer
-/// acknowledges.
+/// RFC 5681 s3.1 and RFC 6582 s4: after a timeout all data is retransmitted in slow start, except
+/// what the peer acknowledges.
 #[test]
 fn after_a_timeout_sending_continues_from_the_acknowledged_data() {
     let mut s = Script::accepted(config(), 64_000);
@@ -293,8 +293,8 @@ fn a_silent_peer_is_aborted_after_the_user_timeout() {
     assert_eq!(s.node.tx_frames_in_use(), 0);
 }
 
-/// RFC 9293 s3.8.3: the user timeout counts from retransmissions. A core that stood still for longer has made none: it
-/// retransmits first, and the peer has the user timeout from then on.
+/// RFC 9293 s3.8.3: the user timeout counts from retransmissions. A core that stood still for
+/// longer has made none: it retransmits first, and the peer has the user timeout from then on.
 #[test]
 fn a_pause_of_the_core_is_not_the_silence_of_the_peer() {
     for user_timeout in [Nanos::from_millis(200), Nanos::from_secs(30)] {
@@ -394,7 +394,8 @@ fn the_window_of_a_scaling_peer_is_scaled() {
     assert_eq!((done.units, done.blocked), (10, Blocked::Window));
 }
 
-/// RFC 7323 s2.2: a window scale in a segment without SYN is ignored, whether or not scaling is in use.
+/// RFC 7323 s2.2: a window scale in a segment without SYN is ignored, whether or not scaling is in
+/// use.
 #[test]
 fn a_window_scale_without_a_syn_is_ignored() {
     for (ws, units) in [("", 1), (",ws 4", 10)] {

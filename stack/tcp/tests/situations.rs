@@ -1,5 +1,6 @@
-//! Situations in which the TCP scripts of packetdrill put Linux, where an RFC decides the outcome and no other test of
-//! this crate has the situation. `docs/packetdrill.md` has the table of all of them.
+//! Situations in which the TCP scripts of packetdrill put Linux, where an RFC decides the outcome
+//! and no other test of this crate has the situation. `docs/packetdrill.md` has the table of all of
+//! them.
 
 use crate::common;
 
@@ -17,7 +18,8 @@ fn unit_of(line: &str) -> u32 {
     from.and_then(|from| from.parse::<u32>().ok()).unwrap_or_else(|| panic!("not a unit: {line}")) / 100
 }
 
-/// SACKs one of nine units after another. Asserts that no unit is resent after its SACK, and none twice.
+/// SACKs one of nine units after another. Asserts that no unit is resent after its SACK, and none
+/// twice.
 fn sack_one_by_one(order: &[u32]) -> (Script, Vec<u32>) {
     let mut s = sacking(config());
     send(&mut s, 100, 9);
@@ -42,7 +44,8 @@ fn sack_one_by_one(order: &[u32]) -> (Script, Vec<u32>) {
     (s, resent)
 }
 
-/// RFC 6675 s5, RFC 8985 s6.2: blocks that arrive in any order are merged, and what lies between them is resent once.
+/// RFC 6675 s5, RFC 8985 s6.2: blocks that arrive in any order are merged, and what lies between
+/// them is resent once.
 #[test]
 fn sacks_in_any_order_leave_only_the_holes_to_resend() {
     for order in [&[2, 6, 8, 3, 9][..], &[7, 3, 4, 8, 9], &[7, 5, 6, 8, 9]] {

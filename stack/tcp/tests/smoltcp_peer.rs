@@ -1,4 +1,5 @@
-//! Unmodified smoltcp as the peer, in both roles, over a clean and over a lossy link: an independent implementation.
+//! Unmodified smoltcp as the peer, in both roles, over a clean and over a lossy link: an
+//! independent implementation.
 
 use crate::common;
 

@@ -1,5 +1,5 @@
-//! Throughput of a bulk transfer over a link with a given rate, delay, queue and loss, in virtual time. The result must
-//! reach the figure of a formula. A seed reproduces a run exactly.
+//! Throughput of a bulk transfer over a link with a given rate, delay, queue and loss, in virtual
+//! time. The result must reach the figure of a formula. A seed reproduces a run exactly.
 
 use crate::common;
 
@@ -223,7 +223,8 @@ fn throughput_under_random_loss_reaches_the_formula() {
     }
 }
 
-/// RFC 8257: with a switch that marks above a short queue, DCTCP fills the link without filling the queue.
+/// RFC 8257: with a switch that marks above a short queue, DCTCP fills the link without filling the
+/// queue.
 #[test]
 fn dctcp_fills_a_marking_link_without_loss() {
     let shape = Shape { mark_bytes: 30_000, ..Shape::default() };

@@ -27,8 +27,8 @@ fn script() -> Script {
 
 const TICK: Nanos = Nanos(1 << 20);
 
-/// RFC 7323 s3.2: both SYNs carry timestamps, then every segment does. s4.3: the echo is the value that updated
-/// TS.Recent.
+/// RFC 7323 s3.2: both SYNs carry timestamps, then every segment does. s4.3: the echo is the value
+/// that updated TS.Recent.
 #[test]
 fn every_segment_carries_negotiated_timestamps() {
     let mut s = Script::with_options(config());
@@ -47,7 +47,8 @@ fn every_segment_carries_negotiated_timestamps() {
     s.expect(&[". 102 ack 2 <TS val 1 ecr 12>"]);
 }
 
-/// RFC 7323 s2.2 and s3.2: timestamps are used only if both sides offer them. A setting turns them off.
+/// RFC 7323 s2.2 and s3.2: timestamps are used only if both sides offer them. A setting turns them
+/// off.
 #[test]
 fn timestamps_are_used_when_both_sides_offer_them() {
     let mut s = Script::with_options(config());
@@ -75,9 +76,8 @@ fn timestamps_take_twelve_bytes_of_every_segment() {
     s.expect(&["P. 1:1449(1448) ack 1 <TS val 11 ecr 0>"]);
 }
 
-/// RFC 7323 s4.3: a delayed ACK echoes the first segment that it covers. A segment beyond a gap does not update the
-/// echo.
-/// RFC 7323 s5.2.
+/// RFC 7323 s4.3: a delayed ACK echoes the first segment that it covers. A segment beyond a gap
+/// does not update the echo. RFC 7323 s5.2.
 #[test]
 fn the_echo_is_of_the_earliest_unacknowledged_segment() {
     let mut s = script();
@@ -92,7 +92,8 @@ fn the_echo_is_of_the_earliest_unacknowledged_segment() {
     s.expect(&[". 1 ack 41 <TS val 0 ecr 15>"]);
 }
 
-/// RFC 7323 s5.3, R1: an old duplicate whose sequence number is valid again is dropped and acknowledged.
+/// RFC 7323 s5.3, R1: an old duplicate whose sequence number is valid again is dropped and
+/// acknowledged.
 #[test]
 fn a_segment_older_than_the_last_is_dropped_and_answered() {
     let mut s = script();
@@ -119,7 +120,8 @@ fn the_timestamp_of_a_reset_is_not_checked() {
     assert_eq!(s.events(), TcpEvents::RESET);
 }
 
-/// RFC 7323 s5.2: nothing of a reset's timestamps is kept. This one is not at RCV.NXT, so the connection goes on.
+/// RFC 7323 s5.2: nothing of a reset's timestamps is kept. This one is not at RCV.NXT, so the
+/// connection goes on.
 #[test]
 fn the_timestamp_of_a_reset_does_not_update_the_echo() {
     let mut s = script();
@@ -130,7 +132,8 @@ fn the_timestamp_of_a_reset_does_not_update_the_echo() {
     s.expect(&[". 1 ack 11 <TS val 0 ecr 5>"]);
 }
 
-/// RFC 7323 s3.2: without an ACK the echoed value means nothing, also to the estimate of the round trip.
+/// RFC 7323 s3.2: without an ACK the echoed value means nothing, also to the estimate of the round
+/// trip.
 #[test]
 fn the_echo_in_a_segment_without_an_ack_is_ignored() {
     for echo in ["0", "7", "4294967295"] {
@@ -141,7 +144,8 @@ fn the_echo_in_a_segment_without_an_ack_is_ignored() {
     }
 }
 
-/// RFC 7323 s5.3: a timestamp is checked when its segment arrives, and not again when a gap before it closes.
+/// RFC 7323 s5.3: a timestamp is checked when its segment arrives, and not again when a gap before
+/// it closes.
 #[test]
 fn the_timestamp_of_a_held_segment_is_not_checked_again() {
     let mut s = script();
@@ -152,8 +156,9 @@ fn the_timestamp_of_a_held_segment_is_not_checked_again() {
     assert_eq!((s.read(), s.node.read(Counter::TcpDropPaws)), (20, 0));
 }
 
-/// RFC 7323 s4.1 and s5.4: the clock runs with real time, and not so fast that it wraps within an MSL of 255 s: a tick is
-/// longer than 59 ns. At a tick for each 2^20 ns, 2^31 bytes take a tick up to 16 Tbit/s.
+/// RFC 7323 s4.1 and s5.4: the clock runs with real time, and not so fast that it wraps within an
+/// MSL of 255 s: a tick is longer than 59 ns. At a tick for each 2^20 ns, 2^31 bytes take a tick up
+/// to 16 Tbit/s.
 #[test]
 fn the_clock_of_timestamps_runs_with_real_time() {
     let mut s = script();
@@ -204,7 +209,8 @@ fn answers_to_old_acks_are_limited() {
     assert!((1..=2).contains(&answers), "{answers}");
 }
 
-/// RFC 7323 s3.2 in TIME-WAIT: replies carry timestamps, and segments without them are not answered.
+/// RFC 7323 s3.2 in TIME-WAIT: replies carry timestamps, and segments without them are not
+/// answered.
 #[test]
 fn time_wait_continues_with_timestamps() {
     let mut s = script();
@@ -219,8 +225,8 @@ fn time_wait_continues_with_timestamps() {
     s.expect(&[]);
 }
 
-/// RFC 6191 s2: a SYN with a later timestamp opens a new connection for any sequence number; an earlier one does not.
-/// RFC 9293 (SHLD-4).
+/// RFC 6191 s2: a SYN with a later timestamp opens a new connection for any sequence number; an
+/// earlier one does not. RFC 9293 (SHLD-4).
 #[test]
 fn a_later_timestamp_reuses_a_flow_in_time_wait() {
     for (syn, anew) in [
@@ -266,8 +272,8 @@ fn timestamps_after_an_invalid_option_length_are_ignored() {
     assert_eq!(s.node.tcp.state(s.id()), State::Established);
 }
 
-/// RFC 5961 s5, RFC 7323 s5.3: a segment with an invalid acknowledgement must not update TS.Recent. Otherwise all later
-/// segments would be too old.
+/// RFC 5961 s5, RFC 7323 s5.3: a segment with an invalid acknowledgement must not update TS.Recent.
+/// Otherwise all later segments would be too old.
 #[test]
 fn a_segment_with_an_invalid_acknowledgement_does_not_update_the_echo() {
     let mut s = script();
@@ -282,8 +288,9 @@ fn a_segment_with_an_invalid_acknowledgement_does_not_update_the_echo() {
     s.expect(&[". 1 ack 11 <TS val 0 ecr 5>"]);
 }
 
-/// RFC 6191 s2 for an active open, RFC 9293 s3.6.1: endpoints in TIME-WAIT are reconnected once our timestamp clock has
-/// ticked. Timestamps reject old segments, and the ISN is beyond the numbers of the old connection.
+/// RFC 6191 s2 for an active open, RFC 9293 s3.6.1: endpoints in TIME-WAIT are reconnected once our
+/// timestamp clock has ticked. Timestamps reject old segments, and the ISN is beyond the numbers of
+/// the old connection.
 #[test]
 fn an_active_open_reuses_a_flow_in_time_wait_with_timestamps() {
     let plain = TcpConfig { timestamps: false, ..config() };

@@ -12,8 +12,8 @@ use ironwarp_types::Nanos;
 /// Two round trips and two ticks of the timer wheel.
 const PROBE: Nanos = Nanos::from_micros(2_040);
 
-/// RFC 8985 s7.3 and s7.4.1: the probe is the last unit, and its SACK reveals the other losses. The repair takes two
-/// round trips and the probe timer, without a timeout.
+/// RFC 8985 s7.3 and s7.4.1: the probe is the last unit, and its SACK reveals the other losses. The
+/// repair takes two round trips and the probe timer, without a timeout.
 #[test]
 fn a_lost_tail_is_repaired_by_a_probe() {
     let mut s = sacking(config());
@@ -92,7 +92,8 @@ fn window_after(answers: &[&str]) -> usize {
     done.units
 }
 
-/// RFC 8985 s7.4.2: a loss that the probe repaired reduces the window like any loss; a spurious probe does not.
+/// RFC 8985 s7.4.2: a loss that the probe repaired reduces the window like any loss; a spurious
+/// probe does not.
 #[test]
 fn a_loss_that_the_probe_repaired_reduces_the_window() {
     let repaired = window_after(&[""]);
@@ -129,8 +130,8 @@ fn a_lost_fin_is_found_by_a_probe() {
     assert_eq!(s.node.read(Counter::TcpTimeouts), 0);
 }
 
-/// RFC 6298 s5.7: the first new acknowledgement ends the backoff. After an outage, data flows within one backed-off
-/// timeout.
+/// RFC 6298 s5.7: the first new acknowledgement ends the backoff. After an outage, data flows
+/// within one backed-off timeout.
 #[test]
 fn after_an_outage_the_backoff_ends() {
     let mut s = sacking(config());
@@ -146,7 +147,8 @@ fn after_an_outage_the_backoff_ends() {
             last = waited;
         }
     }
-    // The probe, then timeouts that double. Each waits at most for the sum of the previous ones and one timeout.
+    // The probe, then timeouts that double. Each waits at most for the sum of the previous ones and
+    // one timeout.
     assert_eq!(gaps, [2, 10, 20, 40, 80, 160]);
     s.peer(". 1 ack 201 win 64000");
     s.sent();

@@ -1,5 +1,6 @@
-//! Splitting of units (docs/semantics.md, Units): by the path MTU, by an ACK or SACK edge, by a small window, by the
-//! one-byte probe. In each case the rest of the unit is sent alone, and the next unit is whole.
+//! Splitting of units (docs/semantics.md, Units): by the path MTU, by an ACK or SACK edge, by a
+//! small window, by the one-byte probe. In each case the rest of the unit is sent alone, and the
+//! next unit is whole.
 
 use crate::common;
 
@@ -22,10 +23,9 @@ fn too_big(s: &mut Script, seq: u32, mtu_bytes: u16) {
     s.node.check();
 }
 
-/// RFC 1191: an oversized segment is retransmitted in pieces at once. The congestion window stays, and later units are
-/// smaller.
-/// RFC 5041 s3; RFC 5044 s4.5; RFC 8201 s4, s5.2 and s5.4; RFC 1191 s3.
-/// RFC 1191 s6.5.
+/// RFC 1191: an oversized segment is retransmitted in pieces at once. The congestion window stays,
+/// and later units are smaller. RFC 5041 s3; RFC 5044 s4.5; RFC 8201 s4, s5.2 and s5.4;
+/// RFC 1191 s3. RFC 1191 s6.5.
 #[test]
 fn a_smaller_path_mtu_splits_units_in_flight() {
     let mut s = Script::with_options(config());
@@ -50,7 +50,8 @@ fn a_smaller_path_mtu_splits_units_in_flight() {
     assert_eq!(s.node.read(Counter::TcpTimeouts), 0);
 }
 
-/// RFC 1191 s6.4: each oversized segment of a flight draws a report, and the flight is retransmitted once.
+/// RFC 1191 s6.4: each oversized segment of a flight draws a report, and the flight is
+/// retransmitted once.
 #[test]
 fn reports_about_one_flight_retransmit_it_once() {
     let mut s = Script::with_options(config());
@@ -123,7 +124,8 @@ fn only_the_unacknowledged_part_of_a_unit_is_retransmitted() {
     s.expect(&["P. 1101:2101(1000) ack 1"]);
 }
 
-/// The peer accepts only the front of a retransmission: the rest follows at once, without another timeout.
+/// The peer accepts only the front of a retransmission: the rest follows at once, without another
+/// timeout.
 #[test]
 fn the_rest_of_a_partly_accepted_retransmission_follows_at_once() {
     let mut s = plain(config());
@@ -136,9 +138,8 @@ fn the_rest_of_a_partly_accepted_retransmission_follows_at_once() {
     s.expect(&["P. 601:1101(500) ack 1"]);
 }
 
-/// docs/semantics.md, Units: a receive window smaller than a unit. RFC 9293 s3.8.6.2.1: a part is sent, since waiting
-/// would block the connection.
-/// RFC 7323 s2.4.
+/// docs/semantics.md, Units: a receive window smaller than a unit. RFC 9293 s3.8.6.2.1: a part is
+/// sent, since waiting would block the connection. RFC 7323 s2.4.
 #[test]
 fn a_unit_larger_than_the_window_is_sent_in_parts() {
     for sack in [false, true] {
@@ -199,9 +200,8 @@ fn after_an_accepted_probe_the_rest_of_its_unit_is_sent() {
     s.expect(&["P. 1101:2101(1000) ack 2"]);
 }
 
-/// RFC 9293 s3.8.6.1: units in flight when the window closed are sent whole when it opens. Their loss is not
-/// congestion.
-/// RFC 7323 s2.4.
+/// RFC 9293 s3.8.6.1: units in flight when the window closed are sent whole when it opens. Their
+/// loss is not congestion. RFC 7323 s2.4.
 #[test]
 fn units_dropped_by_a_closing_window_are_retransmitted_when_it_opens() {
     let mut s = sacking(config());
@@ -217,9 +217,9 @@ fn units_dropped_by_a_closing_window_are_retransmitted_when_it_opens() {
     assert_eq!(s.node.read(Counter::TcpTimeouts), 0);
 }
 
-/// RFC 4821 s7.7: full segments are lost repeatedly, and no ICMP message explains it. The segment size is halved: the
-/// unit is sent in pieces, and later units are small.
-/// RFC 7323 s5.7; RFC 4821 s4, s7.1 and s7.8.
+/// RFC 4821 s7.7: full segments are lost repeatedly, and no ICMP message explains it. The segment
+/// size is halved: the unit is sent in pieces, and later units are small. RFC 7323 s5.7;
+/// RFC 4821 s4, s7.1 and s7.8.
 #[test]
 fn a_black_hole_lowers_the_segment_size() {
     let mut s = plain(config());
@@ -280,8 +280,8 @@ fn losses_of_small_units_do_not_indicate_a_black_hole() {
     assert_eq!(s.node.tcp.emss(s.id()), 1_460);
 }
 
-/// Without a free node for the rest of a unit, its front is sent like a window probe, so that the connection makes
-/// progress.
+/// Without a free node for the rest of a unit, its front is sent like a window probe, so that the
+/// connection makes progress.
 #[test]
 fn a_unit_that_cannot_be_split_makes_progress() {
     let scarce = TcpConfig { retained_units_reserve: 0, retained_units_shared: 1, ..config() };

@@ -5,7 +5,8 @@
 //! encoder cannot hide itself.
 //!
 //! [`Route`] builds frames, [`Segment`] TCP segments, [`mpa`] start-up frames and FPDUs, [`rdmap`]
-//! messages. [`Conn`] is one end of a TCP connection that a script drives. [`messages`] is a transport of its own.
+//! messages. [`Conn`] is one end of a TCP connection that a script drives. [`messages`] is a
+//! transport of its own.
 #![forbid(unsafe_code)]
 
 mod conn;

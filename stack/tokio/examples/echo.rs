@@ -1,6 +1,8 @@
-//! An asynchronous echo server and its client, in one process and on one thread: two stacks that are joined by memory.
+//! An asynchronous echo server and its client, in one process and on one thread: two stacks that
+//! are joined by memory.
 //!
-//! Over a device, [`Stack::builder`] takes a configuration without `memory_port`, and each program has one side.
+//! Over a device, [`Stack::builder`] takes a configuration without `memory_port`, and each program
+//! has one side.
 
 use std::error::Error;
 use std::io;
@@ -61,7 +63,8 @@ async fn serve(mut ctx: AsyncContext) -> Outcome<()> {
         match (done.status, done.opcode) {
             (CompletionStatus::Success, CompletionOpcode::Receive) => {
                 let other = 1 - done.wr_id;
-                // The client waits for each reply, so its message acknowledges what was sent from the other half.
+                // The client waits for each reply, so its message acknowledges what was sent from
+                // the other half.
                 ctx.post_recv(qp, &RecvWr::new(other, &[half(other, BYTES)?]))?;
                 let reply = [half(done.wr_id, done.byte_len)?];
                 ctx.post_send(qp, &SendWr::send(2, &reply).unsignaled())?;

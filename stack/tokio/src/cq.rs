@@ -8,7 +8,8 @@ use ironwarp::{Completion, CompletionQueue, Context, VerbsError};
 use crate::AsyncContext;
 use crate::descriptor::Descriptor;
 
-/// A completion queue whose descriptor tokio watches. The queue belongs to its context; this only waits for it.
+/// A completion queue whose descriptor tokio watches. The queue belongs to its context; this only
+/// waits for it.
 pub struct AsyncCq {
     cq: CompletionQueue,
     descriptor: Descriptor,

@@ -1,4 +1,5 @@
-//! An event descriptor that tokio watches: a duplicate of the library's, so that both may be closed in any order.
+//! An event descriptor that tokio watches: a duplicate of the library's, so that both may be closed
+//! in any order.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -6,9 +6,10 @@
 //! | [`AsyncCq`] | completions of one queue |
 //! | [`run_worker`] | whatever a worker has to be polled for, with `core.idle = "sleep"` |
 //!
-//! Everything else is the crate `ironwarp`: an [`AsyncContext`] is its [`Context`] with two calls more. Nothing here polls in a
-//! loop: a task waits for the descriptors of the context, of its queues and of the worker, which tokio watches. A
-//! completion costs the wake-up of a task more than polling does; a program that needs the shortest latency polls.
+//! Everything else is the crate `ironwarp`: an [`AsyncContext`] is its [`Context`] with two calls
+//! more. Nothing here polls in a loop: a task waits for the descriptors of the context, of its
+//! queues and of the worker, which tokio watches. A completion costs the wake-up of a task more
+//! than polling does; a program that needs the shortest latency polls.
 //!
 //! A worker runs as a task ([`run_worker`]), or on a thread of the library
 //! ([`Worker::spawn`](ironwarp::Worker::spawn)). `examples/echo.rs` is a whole program.
@@ -30,8 +31,8 @@ pub use cq::AsyncCq;
 use descriptor::Descriptor;
 pub use worker::run_worker;
 
-/// A context whose events and completions are futures. Used by one task at a time, as a [`Context`] is by one thread; it
-/// may be sent to another task.
+/// A context whose events and completions are futures. Used by one task at a time, as a [`Context`]
+/// is by one thread; it may be sent to another task.
 pub struct AsyncContext {
     context: Context,
     events: Descriptor,
@@ -39,7 +40,8 @@ pub struct AsyncContext {
     kept: VecDeque<Event>,
 }
 
-/// Events that are kept while a program decides. Further ones stay with the library until it has decided.
+/// Events that are kept while a program decides. Further ones stay with the library until it has
+/// decided.
 const KEPT_MAX: usize = 1024;
 
 impl AsyncContext {
@@ -79,10 +81,11 @@ impl AsyncContext {
         }
     }
 
-    /// Waits for `decision`, which the answer to a connection request depends on: a look-up, a queue of the program's. Returns
-    /// its output, or `None` as soon as the request has ended ([`Event::RequestEnded`]): the peer has left, or its time is
-    /// over, and the answer would have no effect. Other events are kept for [`AsyncContext::event`], in order.
-    /// Cancel safe: a dropped future has taken no event but the end of its request.
+    /// Waits for `decision`, which the answer to a connection request depends on: a look-up, a
+    /// queue of the program's. Returns its output, or `None` as soon as the request has ended
+    /// ([`Event::RequestEnded`]): the peer has left, or its time is over, and the answer would have
+    /// no effect. Other events are kept for [`AsyncContext::event`], in order. Cancel safe: a
+    /// dropped future has taken no event but the end of its request.
     ///
     /// ```no_run
     /// # use ironwarp::{ConnectionRequest, QueuePair};
@@ -144,8 +147,8 @@ impl AsyncContext {
         }
     }
 
-    /// Waits until `cq` has completions and moves them into `into`. Returns their number, at least 1 unless `into` is empty.
-    /// Cancel safe: a dropped future has taken no completion.
+    /// Waits until `cq` has completions and moves them into `into`. Returns their number, at least
+    /// 1 unless `into` is empty. Cancel safe: a dropped future has taken no completion.
     ///
     /// # Errors
     ///

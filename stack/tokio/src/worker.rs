@@ -8,12 +8,13 @@ use tokio::task::yield_now;
 
 use crate::descriptor::watch;
 
-/// Polls a worker as long as it has work, and waits for its descriptor when it has none. Other tasks of the thread run
-/// between two polls. The worker needs `core.idle = "sleep"`. Ends only with an error; drop the future, or abort its task,
-/// to end the worker, as dropping a [`Worker`] does.
+/// Polls a worker as long as it has work, and waits for its descriptor when it has none. Other
+/// tasks of the thread run between two polls. The worker needs `core.idle = "sleep"`. Ends only
+/// with an error; drop the future, or abort its task, to end the worker, as dropping a [`Worker`]
+/// does.
 ///
-/// A worker that always has work shares its thread with the other tasks. A device without a receive descriptor is polled
-/// every `core.sleep_poll_us`.
+/// A worker that always has work shares its thread with the other tasks. A device without a receive
+/// descriptor is polled every `core.sleep_poll_us`.
 ///
 /// # Errors
 ///

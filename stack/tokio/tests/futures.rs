@@ -1,4 +1,5 @@
-//! Events, completions and workers as futures: nothing is lost when a future is dropped, and errors are errors.
+//! Events, completions and workers as futures: nothing is lost when a future is dropped, and errors
+//! are errors.
 
 use std::time::Duration;
 
@@ -97,7 +98,8 @@ async fn messages_wake_the_tasks_that_wait_for_them() {
     assert!(received.into_iter().eq(expected));
 }
 
-/// A future that is dropped while it waits has taken nothing: the next one gets what arrives meanwhile.
+/// A future that is dropped while it waits has taken nothing: the next one gets what arrives
+/// meanwhile.
 #[tokio::test]
 async fn a_dropped_future_loses_nothing() {
     let (mut near, mut far) = connected().await;
@@ -135,7 +137,8 @@ async fn requests() -> (Side, Side, Vec<QueuePair>, Vec<ConnectionRequest>) {
     (near, far, asked, requests)
 }
 
-/// Nobody waits for the answer any more: the decision is given up, and what else has happened is reported in its order.
+/// Nobody waits for the answer any more: the decision is given up, and what else has happened is
+/// reported in its order.
 #[tokio::test]
 async fn a_decision_ends_with_its_request() {
     let (mut near, mut far, asked, requests) = requests().await;

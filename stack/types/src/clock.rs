@@ -1,7 +1,7 @@
 //! Sources of time and randomness. The core loop uses no others.
 //!
-//! In production these are a processor counter and the kernel's random numbers. In the simulator they are a virtual
-//! clock and a seeded generator, so that a run can be replayed exactly.
+//! In production these are a processor counter and the kernel's random numbers. In the simulator
+//! they are a virtual clock and a seeded generator, so that a run can be replayed exactly.
 
 use crate::Nanos;
 

@@ -13,7 +13,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns whether both flows are equal. Same as `==`, but short for IPv4, so that table look-ups inline well.
+    /// Returns whether both flows are equal. Same as `==`. Tuning: short for IPv4, so that
+    /// table look-ups inline well.
     #[inline]
     pub fn same_as(&self, other: &Flow) -> bool {
         match (self, other) {
@@ -37,7 +38,8 @@ impl Flow {
     }
 }
 
-/// An IPv4 flow as its fields lie in received packets, for comparison without conversion. All zero for IPv6.
+/// An IPv4 flow as its fields lie in received packets, for comparison without conversion. All zero
+/// for IPv6.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FlowKeyV4 {
     /// The peer's address, then the local one, each in network order; read as a little-endian word.

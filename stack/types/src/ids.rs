@@ -6,7 +6,8 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct CoreId(pub u16);
 
-/// The size of the unit that one core owns, as a shift: a cache line, so that no line moves between cores.
+/// The size of the unit that one core owns, as a shift: a cache line, so that no line moves between
+/// cores.
 const CACHE_LINE_SHIFT: u32 = 6;
 
 /// A multiplier that mixes the bits: 2^64 divided by the golden ratio, odd.
@@ -15,9 +16,10 @@ const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 impl CoreId {
     /// Returns which of `cores` cores executes atomic operations on the word at `address`.
     ///
-    /// The result depends on the cache line alone, so a line has one owner and never moves between cores. Lines are
-    /// spread evenly for any stride: the line number is multiplied, folded and multiplied again. The upper half of the
-    /// product is scaled to the number of cores, which needs no division. 0 cores count as 1.
+    /// The result depends on the cache line alone, so a line has one owner and never moves between
+    /// cores. Lines are spread evenly for any stride: the line number is multiplied, folded and
+    /// multiplied again. The upper half of the product is scaled to the number of cores, which
+    /// needs no division. 0 cores count as 1.
     #[inline]
     pub const fn owner_of(address: u64, cores: u16) -> CoreId {
         let mixed = Self::line_product(address);
@@ -71,8 +73,8 @@ mod tests {
         shares
     }
 
-    /// Lines spread evenly for arrays of words, lines, pages and huge pages: no core has more than 1.25 times its
-    /// share.
+    /// Lines spread evenly for arrays of words, lines, pages and huge pages: no core has more than
+    /// 1.25 times its share.
     #[test]
     fn lines_spread_evenly_over_the_cores_at_every_stride() {
         const LINES: u64 = if cfg!(miri) { 2_000 } else { 20_000 };

@@ -1,7 +1,7 @@
 //! Limits that several layers share, each with its reason.
 
-/// Frames per receive or transmit burst. With 32, a driver call costs a few nanoseconds per frame, and the headers of a
-/// burst fit half of a first-level cache.
+/// Frames per receive or transmit burst. With 32, a driver call costs a few nanoseconds per frame,
+/// and the headers of a burst fit half of a first-level cache.
 pub const BURST_FRAMES: usize = 32;
 
 /// The largest ULPDU: the MPA length field has 16 bits (RFC 5044 s4.1).
@@ -25,6 +25,6 @@ pub const SGE_MAX: usize = 16;
 /// Inline bytes per work request: the size of the gather list that they replace.
 pub const INLINE_BYTES_MAX: usize = SGE_MAX * 16;
 
-/// The largest RDMA message. The length field of a Read has 32 bits (RFC 5040 s4.4), and 2^31 keeps sums within signed
-/// range.
+/// The largest RDMA message. The length field of a Read has 32 bits (RFC 5040 s4.4), and 2^31 keeps
+/// sums within signed range.
 pub const MESSAGE_BYTES_MAX: u32 = 1 << 31;

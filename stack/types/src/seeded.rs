@@ -1,7 +1,7 @@
 //! A small seeded random number generator, for reproducible runs.
 //!
-//! Source: Vigna's `splitmix64`, which is Steele, Lea and Flood's SplitMix (OOPSLA 2014) with a fixed increment. For
-//! fault injection and simulation only: the numbers are predictable.
+//! Source: Vigna's `splitmix64`, which is Steele, Lea and Flood's SplitMix (OOPSLA 2014) with a
+//! fixed increment. For fault injection and simulation only: the numbers are predictable.
 
 use crate::Entropy;
 
@@ -17,7 +17,8 @@ impl SeededEntropy {
         SeededEntropy { state: seed }
     }
 
-    /// Returns a number below `bound`, or zero when `bound` is zero. The bias is below `bound / 2^64`.
+    /// Returns a number below `bound`, or zero when `bound` is zero. The bias is below
+    /// `bound / 2^64`.
     pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next_u64()) * u128::from(bound);
         (wide >> 64) as u64
@@ -28,7 +29,8 @@ impl SeededEntropy {
         ppm != 0 && self.below(1_000_000) < u64::from(ppm)
     }
 
-    /// Returns a second generator, whose numbers are independent of the following numbers of this one.
+    /// Returns a second generator, whose numbers are independent of the following numbers of this
+    /// one.
     #[must_use]
     pub fn split(&mut self) -> SeededEntropy {
         SeededEntropy::new(self.next_u64() ^ SPLIT_CONSTANT)

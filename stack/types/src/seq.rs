@@ -6,8 +6,8 @@ use core::fmt;
 
 /// A 32-bit serial number, compared by signed distance.
 ///
-/// Two numbers exactly 2^31 apart are unordered: [`Seq::lt`] returns `true` for both orders, as the usual
-/// signed-difference test does.
+/// Two numbers exactly 2^31 apart are unordered: [`Seq::lt`] returns `true` for both orders, as the
+/// usual signed-difference test does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Seq(pub u32);
 

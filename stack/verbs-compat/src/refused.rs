@@ -1,14 +1,16 @@
 //! Calls that the library has and always refuses, and calls that have nothing to do.
 //!
-//! Programs link with all names of the libraries, whether they use them or not. A refusal returns as the manual page says,
-//! with an `errno` that names the reason: EOPNOTSUPP for operations that the device lacks, ENOSYS for interfaces of the kernel
-//! or of other libraries that this one does not offer.
+//! Programs link with all names of the libraries, whether they use them or not. A refusal returns
+//! as the manual page says, with an `errno` that names the reason: EOPNOTSUPP for operations that
+//! the device lacks, ENOSYS for interfaces of the kernel or of other libraries that this one does
+//! not offer.
 
 use core::ffi::{c_int, c_uint, c_ulong, c_void};
 
 use crate::engine::set_errno;
 
-/// Defines calls of any arguments that set `errno` and return a value: the program's arguments are left alone.
+/// Defines calls of any arguments that set `errno` and return a value: the program's arguments are
+/// left alone.
 macro_rules! refuse {
     ($kind:ty = $value:expr, $errno:ident: $($name:ident)*) => { $(
         #[unsafe(no_mangle)]
@@ -45,7 +47,8 @@ macro_rules! nothing_to_do {
     )* };
 }
 
-// Memory is not pinned, so a child process may be made; the device belongs to the process that opened it.
+// Memory is not pinned, so a child process may be made; the device belongs to the process that
+// opened it.
 nothing_to_do!(ibv_fork_init ibv_dontfork_range ibv_dofork_range);
 nothing_to_do!(ibv_unimport_mr ibv_unimport_pd ibv_unimport_dm);
 nothing_to_do!(ibv_copy_ah_attr_from_kern ibv_copy_path_rec_from_kern ibv_copy_path_rec_to_kern ibv_copy_qp_attr_from_kern);

@@ -1,13 +1,15 @@
-//! The instructions of one atomic operation between two stacks of two cores each, for callgrind. One thread polls all
-//! four cores in turn.
+//! The instructions of one atomic operation between two stacks of two cores each, for callgrind.
+//! One thread polls all four cores in turn.
 //!
-//! Each case posts FetchAdds in lists of sixteen on one queue pair of core 0 and counts both ends, as
-//! `instruction_count.rs` does for other operations. The cases differ in the core that changes the words:
+//! Each case posts FetchAdds in lists of sixteen on one queue pair of core 0 and counts both ends,
+//! as `instruction_count.rs` does for other operations. The cases differ in the core that changes
+//! the words:
 //!
-//! - `atomic-local`: core 0 owns them. `atomic-locked`: core 0 changes them, with locked instructions.
+//! - `atomic-local`: core 0 owns them. `atomic-locked`: core 0 changes them, with locked
+//!   instructions.
 //! - `atomic-shared`: both cores own some, and share all.
-//! - `atomic-forwarded`: core 1 owns them and shares none. `atomic-alternating`: as before, and every second word is
-//!   core 0's, so that each operation waits for the one before.
+//! - `atomic-forwarded`: core 1 owns them and shares none. `atomic-alternating`: as before, and
+//!   every second word is core 0's, so that each operation waits for the one before.
 //!
 //! `scripts/instruction-counts.sh` runs it.
 #![forbid(unsafe_code)]

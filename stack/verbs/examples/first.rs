@@ -1,5 +1,5 @@
-//! A first program: two stacks in one process, joined by memory ports; one writes into the other's registered
-//! memory.
+//! A first program: two stacks in one process, joined by memory ports; one writes into the other's
+//! registered memory.
 #![forbid(unsafe_code)]
 
 use ironwarp::memory::{MemoryConfig, pair};

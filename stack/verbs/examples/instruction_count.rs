@@ -1,8 +1,10 @@
-//! The instructions of one operation between two stacks of one thread over memory ports, for callgrind.
+//! The instructions of one operation between two stacks of one thread over memory ports, for
+//! callgrind.
 //!
-//! Each case connects a client to a server, warms up, and runs its operations in [`measured`], which callgrind collects.
-//! The count covers both ends: applications, stacks and memory ports. The program prints the number of operations;
-//! `scripts/instruction-counts.sh` divides and compares with the budgets.
+//! Each case connects a client to a server, warms up, and runs its operations in [`measured`],
+//! which callgrind collects. The count covers both ends: applications, stacks and memory ports. The
+//! program prints the number of operations; `scripts/instruction-counts.sh` divides and compares
+//! with the budgets.
 //!
 //! ```text
 //! cargo build --release -p ironwarp --example instruction_count
@@ -86,7 +88,8 @@ impl Case {
         if self == Case::WriteLargeJumbo { 9000 } else { 1500 }
     }
 
-    /// The operations that are counted. A quarter of them runs before, to warm up tables and windows.
+    /// The operations that are counted. A quarter of them runs before, to warm up tables and
+    /// windows.
     fn operations(self) -> u32 {
         match self {
             Case::RoundTrip | Case::WriteAlone | Case::ReadAlone | Case::SetUp => 2000,

@@ -1,5 +1,5 @@
-//! A worker on a thread of the library: the application only posts and polls completions, and sleeps until one wakes
-//! it.
+//! A worker on a thread of the library: the application only posts and polls completions, and
+//! sleeps until one wakes it.
 #![forbid(unsafe_code)]
 
 use std::io::Read;

@@ -1,8 +1,8 @@
 //! An application that owns `main`, DPDK and its own loop, and polls the stack from it.
 //!
-//! Two stacks use two DPDK ports that are joined inside the process, so the example runs on any machine. The reactor
-//! gives each worker a budget, does its own work in between, and reads in `PollResult` whether it may rest and until
-//! when.
+//! Two stacks use two DPDK ports that are joined inside the process, so the example runs on any
+//! machine. The reactor gives each worker a budget, does its own work in between, and reads in
+//! `PollResult` whether it may rest and until when.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -11,7 +11,8 @@ use ironwarp::dpdk::{Eal, EalConfig, Memory};
 use ironwarp::{Access, Completion, Config, Context, Event, QpAttr, RecvWr, SendWr, Stack, Worker};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The application starts DPDK itself. One that called `rte_eal_init` adopts it with `Eal::adopt`.
+    // The application starts DPDK itself. One that called `rte_eal_init` adopts it with
+    // `Eal::adopt`.
     let eal = Eal::start(&EalConfig::new().memory(Memory::Ordinary { mib: 256 }))?;
     let (near, far) = (config("10.99.1.1/24")?, config("10.99.1.2/24")?);
     let [(near, near_core), (far, far_core)] = Stack::ring_pair(near, far, Some(eal))?;

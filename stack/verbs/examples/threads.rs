@@ -1,6 +1,8 @@
-//! Three threads with one connection: one posts sends, one polls their completions, one posts receives. None takes a lock.
+//! Three threads with one connection: one posts sends, one polls their completions, one posts
+//! receives. None takes a lock.
 //!
-//! The context creates and connects the objects, then splits their queues. Each end is used by one thread at a time.
+//! The context creates and connects the objects, then splits their queues. Each end is used by one
+//! thread at a time.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,8 +21,8 @@ const MESSAGES: usize = 1000;
 /// Receives that are posted before the connection.
 const RECEIVES: u32 = 64;
 
-/// Receives that no message has been sent for. A Send without a receive at the peer ends the connection, so a real program
-/// would carry such credits in its messages.
+/// Receives that no message has been sent for. A Send without a receive at the peer ends the
+/// connection, so a real program would carry such credits in its messages.
 static CREDITS: AtomicU32 = AtomicU32::new(RECEIVES);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -91,7 +93,8 @@ fn reap(
     Ok(())
 }
 
-/// Posts a receive for each one that was consumed, until the other thread has seen the last message.
+/// Posts a receive for each one that was consumed, until the other thread has seen the last
+/// message.
 fn replace(mut receives: SrqPoster, consumed: &std::sync::mpsc::Receiver<usize>) -> Result<(), Failure> {
     for count in consumed {
         for _ in 0..count {

@@ -2,10 +2,11 @@
 //!
 //! `cargo run --release -p ironwarp --features dpdk --example wake_up -- near.toml far.toml`
 //!
-//! The far side is a worker on a thread of its own with the idle policy of its configuration, and nothing else: the near
-//! side reads its memory, after pauses that are long enough for it to fall asleep. Prints the far side's share of a
-//! processor while nothing happens, and percentiles of the round trip of a Read of 8 bytes. Without arguments both sides
-//! are joined by memory, whose ports cannot wake a worker.
+//! The far side is a worker on a thread of its own with the idle policy of its configuration, and
+//! nothing else: the near side reads its memory, after pauses that are long enough for it to fall
+//! asleep. Prints the far side's share of a processor while nothing happens, and percentiles of the
+//! round trip of a Read of 8 bytes. Without arguments both sides are joined by memory, whose ports
+//! cannot wake a worker.
 
 use std::error::Error;
 use std::path::Path;

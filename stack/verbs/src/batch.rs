@@ -1,7 +1,8 @@
-//! Lists of requests and completions that are converted from or to another form, for the interfaces to other languages.
+//! Lists of requests and completions that are converted from or to another form, for the interfaces
+//! to other languages.
 //!
-//! Takes a conversion and a call that posts or polls; gives the number of requests or completions. A few are converted
-//! at a time, so that each doorbell announces several and nothing is allocated.
+//! Takes a conversion and a call that posts or polls; gives the number of requests or completions.
+//! A few are converted at a time, so that each doorbell announces several and nothing is allocated.
 
 use arrayvec::ArrayVec;
 
@@ -10,8 +11,8 @@ use crate::Completion;
 /// Requests that are converted and posted with one doorbell.
 pub const BATCH: usize = 16;
 
-/// Converts the first [`BATCH`] requests and posts them. If one is refused, by `convert` or by `post`, those before it are
-/// posted. Returns the number of posted requests, and the refusal.
+/// Converts the first [`BATCH`] requests and posts them. If one is refused, by `convert` or by
+/// `post`, those before it are posted. Returns the number of posted requests, and the refusal.
 pub fn post_converted<T, W, E>(
     requests: impl IntoIterator<Item = T>,
     mut convert: impl FnMut(T) -> Result<W, E>,
@@ -34,8 +35,8 @@ pub fn post_converted<T, W, E>(
     }
 }
 
-/// Reaps up to `wanted` completions, as many at a time as `room` has, and passes each to `take`. Returns their number. An
-/// error of `poll` is returned if nothing was reaped before.
+/// Reaps up to `wanted` completions, as many at a time as `room` has, and passes each to `take`.
+/// Returns their number. An error of `poll` is returned if nothing was reaped before.
 #[inline]
 pub fn reap<E>(
     wanted: usize,

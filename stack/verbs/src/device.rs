@@ -1,7 +1,7 @@
 //! From a configured device to a DPDK port.
 //!
-//! DPDK starts once in a process. The first stack starts it with its device, later ones add theirs. An application
-//! that owns DPDK passes a handle. The calling thread keeps its processor.
+//! DPDK starts once in a process. The first stack starts it with its device, later ones add theirs.
+//! An application that owns DPDK passes a handle. The calling thread keeps its processor.
 
 use core::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -21,14 +21,14 @@ static STARTED: Mutex<Option<Eal>> = Mutex::new(None);
 /// Numbers of the process's virtual devices, whose names must differ.
 static NEXT_DEVICE: AtomicU16 = AtomicU16::new(0);
 
-/// Cleans DPDK up as soon as the last stack is gone. Call it at the end of a program: no later stack of the process
-/// can open a device.
+/// Cleans DPDK up as soon as the last stack is gone. Call it at the end of a program: no later
+/// stack of the process can open a device.
 pub fn cleanup_dpdk() {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner).take();
 }
 
-/// Checks whether this machine has what a port needs, and with the first port what all need together, before any is
-/// opened.
+/// Checks whether this machine has what a port needs, and with the first port what all need
+/// together, before any is opened.
 pub(crate) fn examine(config: &Config, number: usize, adopted: bool) -> Result<(), SetupError> {
     let host = Host::local();
     let port_config = config.for_port(number);
@@ -65,9 +65,10 @@ pub(crate) fn open(
     Ok(DpdkPort::open_queues(&eal, device.name(), &settings, stats)?)
 }
 
-/// Returns what may wake the cores of a port. vfio gives a program one descriptor for each vector of a card. A card under
-/// a uio driver has one interrupt at most, and some DPDK drivers do not recover from a configuration that needs more, so
-/// none is tried there: the card is polled by a timer.
+/// Returns what may wake the cores of a port. vfio gives a program one descriptor for each vector
+/// of a card. A card under a uio driver has one interrupt at most, and some DPDK drivers do not
+/// recover from a configuration that needs more, so none is tried there: the card is polled by a
+/// timer.
 fn wakes(config: &Config) -> Wakes {
     match &config.port.device {
         _ if config.core.idle != IdlePolicy::Sleep => Wakes::Nothing,
@@ -179,7 +180,8 @@ fn environment(config: &Config, device: &Device) -> EalConfig {
     config.eal.extra_args.iter().fold(environment, |environment, argument| environment.extra(argument))
 }
 
-/// The level of DPDK's log follows that of the program's: its drivers warn of what they do without at every start.
+/// The level of DPDK's log follows that of the program's: its drivers warn of what they do without
+/// at every start.
 fn log_level() -> LogLevel {
     use tracing::level_filters::LevelFilter;
     match LevelFilter::current() {

@@ -1,6 +1,7 @@
 //! Errors of calls by the application.
 //!
-//! Protocol errors are events instead: they end a connection with a Terminate and flush its work requests.
+//! Protocol errors are events instead: they end a connection with a Terminate and flush its work
+//! requests.
 
 use std::io;
 
@@ -10,7 +11,8 @@ use crate::config::ConfigError;
 
 /// The error of a call that posts work requests.
 ///
-/// The failing request is not posted. It converts into [`VerbsError`] for callers that handle one type.
+/// The failing request is not posted. It converts into [`VerbsError`] for callers that handle one
+/// type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
@@ -66,7 +68,8 @@ pub enum PostError {
     /// A Read must have exactly one sink element.
     #[error("a Read has exactly one sink element")]
     ReadSinkCount,
-    /// The worker of the queue pair's core was dropped, or panicked. Everything posted before is flushed.
+    /// The worker of the queue pair's core was dropped, or panicked. Everything posted before is
+    /// flushed.
     #[error("the worker of the queue pair's core was dropped")]
     WorkerDropped,
 }
@@ -128,8 +131,8 @@ pub enum VerbsError {
         /// The allowed values.
         allowed: &'static str,
     },
-    /// A completion queue or shared receive queue is bound to another core than the queue pair or word needs. A connection
-    /// request is accepted on the core where it arrived.
+    /// A completion queue or shared receive queue is bound to another core than the queue pair or
+    /// word needs. A connection request is accepted on the core where it arrived.
     #[error("the queue is bound to core {bound}, and core {core} is needed")]
     QueueOnOtherCore {
         /// The core of the queue.
@@ -140,8 +143,9 @@ pub enum VerbsError {
     /// The configured number of objects is reached.
     #[error("no more {0}: the configured limit is reached")]
     LimitReached(&'static str),
-    /// The core's control queue is full, and the call may be repeated without limit: a listen or an operation on local
-    /// memory. Or the completion queue is being resized. Polling the core ends both.
+    /// The core's control queue is full, and the call may be repeated without limit: a listen or an
+    /// operation on local memory. Or the completion queue is being resized. Polling the core ends
+    /// both.
     #[error("the core's control queue is full")]
     Busy,
     /// The worker that executes the call was dropped.

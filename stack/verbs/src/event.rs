@@ -10,8 +10,8 @@ use ironwarp_iwarp::mpa::startup::ReadDepths;
 use crate::objects::CmParams;
 use crate::{CompletionQueue, QueuePair, SharedReceiveQueue};
 
-/// Private data of the peer's application from connection set-up (RFC 5044 s7.1.1), at most 512 bytes. A slice of bytes
-/// behind a pointer, so that an event is small.
+/// Private data of the peer's application from connection set-up (RFC 5044 s7.1.1), at most 512
+/// bytes. A slice of bytes behind a pointer, so that an event is small.
 #[derive(Clone, Default)]
 pub struct PrivateData {
     /// `None` if it is empty.
@@ -74,8 +74,8 @@ pub enum Event {
         /// The parameters that the peer offers.
         mpa_request: MpaRequestInfo,
     },
-    /// A request that was not answered has ended: the peer left, the start-up timeout expired, or the connection made room for
-    /// another. The answer to it has no effect.
+    /// A request that was not answered has ended: the peer left, the start-up timeout expired, or
+    /// the connection made room for another. The answer to it has no effect.
     RequestEnded {
         /// The request of an earlier [`Event::ConnectRequest`].
         request: ConnectionRequest,
@@ -109,8 +109,8 @@ pub enum Event {
         /// The reason.
         reason: ConnectFailure,
     },
-    /// A Terminate message was sent or received. [`Event::Disconnected`] follows, or [`Event::ConnectFailed`] if the
-    /// connection was not established.
+    /// A Terminate message was sent or received. [`Event::Disconnected`] follows, or
+    /// [`Event::ConnectFailed`] if the connection was not established.
     Terminated {
         /// The queue pair.
         qp: QueuePair,
@@ -119,9 +119,10 @@ pub enum Event {
         /// The error that it reports.
         terminate: Terminate,
     },
-    /// The peer does not support atomic operations: it ended the connection over one. Precedes the event of the
-    /// Terminate. For a while [`Context::lacks_atomics`](crate::Context::lacks_atomics) returns true for the
-    /// address. A new connection works without atomic operations.
+    /// The peer does not support atomic operations: it ended the connection over one. Precedes the
+    /// event of the Terminate. For a while
+    /// [`Context::lacks_atomics`](crate::Context::lacks_atomics) returns true for the address. A
+    /// new connection works without atomic operations.
     PeerLacksAtomics {
         /// The queue pair.
         qp: QueuePair,
@@ -135,25 +136,28 @@ pub enum Event {
         /// The reason.
         reason: DisconnectReason,
     },
-    /// The accepting side received the first message of the peer: both sides are in full operation (COMM_EST).
+    /// The accepting side received the first message of the peer: both sides are in full operation
+    /// (COMM_EST).
     CommunicationEstablished {
         /// The queue pair.
         qp: QueuePair,
     },
-    /// A local request failed, and the connection ends (QP_FATAL). The request's completion has the error.
+    /// A local request failed, and the connection ends (QP_FATAL). The request's completion has the
+    /// error.
     QueuePairFatal {
         /// The queue pair.
         qp: QueuePair,
     },
-    /// A message needed a shared receive while the completion queue had no free entry (CQ_ERR). The queue pair's
-    /// connection ends. No completion is lost, and no other queue pair is affected.
+    /// A message needed a shared receive while the completion queue had no free entry (CQ_ERR). The
+    /// queue pair's connection ends. No completion is lost, and no other queue pair is affected.
     CompletionQueueError {
         /// The completion queue.
         cq: CompletionQueue,
         /// The queue pair of the message.
         qp: QueuePair,
     },
-    /// Fewer receives are left in a shared receive queue than its limit (SRQ_LIMIT). Raised once for each arming.
+    /// Fewer receives are left in a shared receive queue than its limit (SRQ_LIMIT). Raised once
+    /// for each arming.
     SrqLimitReached {
         /// The queue.
         srq: SharedReceiveQueue,
@@ -233,7 +237,8 @@ pub struct NegotiatedParams {
 }
 
 /// A connection request. Answer it with [`Context::accept`](crate::Context::accept) or
-/// [`Context::reject`](crate::Context::reject). A request that is dropped is closed at the start-up timeout.
+/// [`Context::reject`](crate::Context::reject). A request that is dropped is closed at the start-up
+/// timeout.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "a peer waits for an answer"]
 pub struct ConnectionRequest {
@@ -245,8 +250,8 @@ pub struct ConnectionRequest {
 }
 
 impl ConnectionRequest {
-    /// Returns the core, from 0, at which the request arrived. The accepted queue pair stays there. A program with a
-    /// context for each core may answer with the context of that core's thread.
+    /// Returns the core, from 0, at which the request arrived. The accepted queue pair stays there.
+    /// A program with a context for each core may answer with the context of that core's thread.
     pub fn core(&self) -> u16 {
         self.core
     }
@@ -257,8 +262,8 @@ impl ConnectionRequest {
         [u64::from(self.slot) << 32 | u64::from(self.generation), place]
     }
 
-    /// Returns the request of two numbers from [`ConnectionRequest::to_bits`]. Answering a request of any other
-    /// numbers fails.
+    /// Returns the request of two numbers from [`ConnectionRequest::to_bits`]. Answering a request
+    /// of any other numbers fails.
     pub fn from_bits([peer, place]: [u64; 2]) -> Self {
         let core = (place >> 1).try_into().unwrap_or(u16::MAX);
         ConnectionRequest {
@@ -274,8 +279,8 @@ impl ConnectionRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnectFailure {
-    /// No host answers for the address on the link, no route leads to it, or no answer arrived in time and a router
-    /// had reported that the peer cannot be reached.
+    /// No host answers for the address on the link, no route leads to it, or no answer arrived in
+    /// time and a router had reported that the peer cannot be reached.
     Unreachable,
     /// The peer's host refused the TCP connection.
     Refused,
@@ -305,18 +310,21 @@ pub enum DisconnectReason {
     Closed,
     /// A Terminate ended it.
     Terminated,
-    /// A local error, the one that this Terminate would report. None could be sent: the peer had not sent its first
-    /// message yet, or sent a start-up frame instead, or this side was closed already.
+    /// A local error, the one that this Terminate would report. None could be sent: the peer had
+    /// not sent its first message yet, or sent a start-up frame instead, or this side was closed
+    /// already.
     LocalError(Terminate),
     /// The peer reset the TCP connection.
     Reset,
     /// The peer stopped acknowledging.
     TimedOut,
-    /// The peer stopped acknowledging, and a router or its host had reported by ICMP that it cannot be reached. Such a
-    /// report ends no connection by itself, since it may be transient or forged (RFC 5927 s5.2).
+    /// The peer stopped acknowledging, and a router or its host had reported by ICMP that it cannot
+    /// be reached. Such a report ends no connection by itself, since it may be transient or forged
+    /// (RFC 5927 s5.2).
     Unreachable,
     /// This side aborted it ([`Context::abort`](crate::Context::abort)).
     Aborted,
-    /// The worker of its core was dropped, or panicked. The peer sees a reset if the port still works.
+    /// The worker of its core was dropped, or panicked. The peer sees a reset if the port still
+    /// works.
     WorkerDropped,
 }

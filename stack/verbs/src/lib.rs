@@ -1,7 +1,8 @@
 //! iWARP — RDMA over TCP/IP — in user space.
 //!
-//! A [`Stack`] runs over one port: a DPDK device, or memory for tests. It gives [`Worker`]s, one a core, which do all
-//! the work when they are polled, and [`Context`]s, one an application thread, which post work and reap completions.
+//! A [`Stack`] runs over one port: a DPDK device, or memory for tests. It gives [`Worker`]s, one a
+//! core, which do all the work when they are polled, and [`Context`]s, one an application thread,
+//! which post work and reap completions.
 //!
 //! | object | what it is |
 //! | --- | --- |
@@ -14,12 +15,14 @@
 //! | [`SendPoster`], [`RecvPoster`], [`SrqPoster`], [`CqPoller`] | ends of queues, for threads of their own |
 //! | [`Event`] | an event of a connection |
 //!
-//! `examples/first.rs` shows all of them in one page; `examples/reactor.rs` shows an application that owns `main` and
-//! polls the worker from its own loop, `examples/pinned.rs` a worker on a thread of the library's.
+//! `examples/first.rs` shows all of them in one page; `examples/reactor.rs` shows an application
+//! that owns `main` and polls the worker from its own loop, `examples/pinned.rs` a worker on a
+//! thread of the library's.
 //!
-//! Semantics follow RFC 5040 and the verbs that grew around it: a Send or Write completes when the peer's TCP has
-//! acknowledged its last byte, in the order of posting; a Read when its data is placed; a Send without a posted receive
-//! at the peer ends the connection, since iWARP has no receiver-not-ready.
+//! Semantics follow RFC 5040 and the verbs that grew around it: a Send or Write completes when the
+//! peer's TCP has acknowledged its last byte, in the order of posting; a Read when its data is
+//! placed; a Send without a posted receive at the peer ends the connection, since iWARP has no
+//! receiver-not-ready.
 #![forbid(unsafe_code)]
 
 #[doc(hidden)]

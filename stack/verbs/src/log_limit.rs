@@ -1,7 +1,7 @@
 //! The rate limit of log lines that peers cause.
 //!
-//! A core, or a program on the stack, writes such lines itself. Lines beyond the limit are counted, and a line says how
-//! many are missing.
+//! A core, or a program on the stack, writes such lines itself. Lines beyond the limit are counted,
+//! and a line says how many are missing.
 
 use ironwarp_types::Nanos;
 

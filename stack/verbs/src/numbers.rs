@@ -1,8 +1,9 @@
 //! Numbers of objects: of queue pairs, of protection domains, of handles.
 //!
-//! A number is 32 bits wide, and a process that runs for months may create more objects than that. What grants access
-//! to memory never repeats while it matters: a queue pair's number is given again only after the queue pair is gone
-//! and no tag has its scope, and a stack whose protection domains are used up gives a domain without access.
+//! A number is 32 bits wide, and a process that runs for months may create more objects than that.
+//! What grants access to memory never repeats while it matters: a queue pair's number is given
+//! again only after the queue pair is gone and no tag has its scope, and a stack whose protection
+//! domains are used up gives a domain without access.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -99,7 +100,8 @@ impl PdNumbers {
         PdNumbers { next: AtomicU32::new(first) }
     }
 
-    /// Returns a number that the stack did not give before, or [`AccessScope::PD_WITHOUT_MEMORY`] after all are used up.
+    /// Returns a number that the stack did not give before, or [`AccessScope::PD_WITHOUT_MEMORY`]
+    /// after all are used up.
     pub(crate) fn alloc(&self) -> PdId {
         let step = |next: u32| (next < AccessScope::PD_WITHOUT_MEMORY.0).then_some(next + 1);
         self.next
@@ -117,8 +119,8 @@ mod tests {
         MemTable::new(MemLimits { regions_max: 16, cores_max: 1 }).expect("memory for 16 slots")
     }
 
-    /// A number repeats only when its queue pair is gone and no tag is limited to it: a region for one queue pair
-    /// is never another's (RFC 5040 s5.3, RFC 5042 s5.1).
+    /// A number repeats only when its queue pair is gone and no tag is limited to it: a region for
+    /// one queue pair is never another's (RFC 5040 s5.3, RFC 5042 s5.1).
     #[test]
     fn numbers_repeat_without_those_in_use() {
         let (numbers, mem) = (QpNumbers::from(1), table());

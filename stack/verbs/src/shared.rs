@@ -1,4 +1,5 @@
-//! The state that all cores and contexts of a stack share: the table of regions, the counters, the free slots.
+//! The state that all cores and contexts of a stack share: the table of regions, the counters, the
+//! free slots.
 //!
 //! The data path does not use it: cores read one flag in an iteration, contexts use it at creation.
 
@@ -221,8 +222,8 @@ impl ContextQuota {
     }
 }
 
-/// A slot in a core's table, freed when the lease is dropped: together with the core's half of the object, on any
-/// thread.
+/// A slot in a core's table, freed when the lease is dropped: together with the core's half of the
+/// object, on any thread.
 pub(crate) struct SlotLease {
     shared: Arc<StackShared>,
     quota: Arc<ContextQuota>,
@@ -255,7 +256,8 @@ impl SlotTable {
 }
 
 impl SlotLease {
-    /// Takes a slot in a table of `core` for a context, unless all are used or its quota is reached.
+    /// Takes a slot in a table of `core` for a context, unless all are used or its quota is
+    /// reached.
     pub(crate) fn acquire(
         shared: &Arc<StackShared>,
         quota: &Arc<ContextQuota>,

@@ -1,7 +1,7 @@
 //! Construction of a stack: takes a configuration, gives workers and contexts.
 //!
-//! A stack owns its ports, usually one, and the workers that poll them. A control thread builds it and passes
-//! workers and contexts to the threads that use them.
+//! A stack owns its ports, usually one, and the workers that poll them. A control thread builds it
+//! and passes workers and contexts to the threads that use them.
 
 use std::sync::Arc;
 
@@ -66,14 +66,14 @@ impl Stack {
         Context::new(&self.shared)
     }
 
-    /// Creates a protection domain. A stack has 2^32 - 3 of them in its life; in later ones, registrations fail with
-    /// [`RegisterError::ReservedPd`](crate::RegisterError::ReservedPd).
+    /// Creates a protection domain. A stack has 2^32 - 3 of them in its life; in later ones,
+    /// registrations fail with [`RegisterError::ReservedPd`](crate::RegisterError::ReservedPd).
     pub fn alloc_pd(&self) -> ProtectionDomain {
         ProtectionDomain::new(&self.shared)
     }
 
-    /// Creates two stacks in this process over two DPDK ports that are linked back to back, in the application's own
-    /// DPDK environment if it has one. Each has one core.
+    /// Creates two stacks in this process over two DPDK ports that are linked back to back, in the
+    /// application's own DPDK environment if it has one. Each has one core.
     ///
     /// # Errors
     ///
@@ -91,12 +91,13 @@ impl Stack {
         Ok([(first, into_single(first_workers)?), (second, into_single(second_workers)?)])
     }
 
-    /// The same with several cores each, the same number on both sides: core n of one stack is linked to core n of
-    /// the other.
+    /// The same with several cores each, the same number on both sides: core n of one stack is
+    /// linked to core n of the other.
     ///
     /// # Errors
     ///
-    /// [`SetupError::Port`] if the two configurations differ in shape; else as [`StackBuilder::build`].
+    /// [`SetupError::Port`] if the two configurations differ in shape; else as
+    /// [`StackBuilder::build`].
     #[cfg(feature = "dpdk")]
     pub fn ring_pair_of_cores(
         first: Config,
@@ -126,8 +127,8 @@ impl Stack {
         self.sum_counters((0..self.ports()).map(|port| self.stats.port(port, core)), |_| true)
     }
 
-    /// Returns the counters of one port by name, the sum over all cores: those of the device and of its network. The
-    /// first port has number 0.
+    /// Returns the counters of one port by name, the sum over all cores: those of the device and of
+    /// its network. The first port has number 0.
     pub fn port_counters(&self, port: u8) -> Vec<(&'static str, u64)> {
         let rows = (0..self.stats.cores()).map(|core| self.stats.port(port, core));
         self.sum_counters(rows, |counter| matches!(counter.layer(), "port" | "net"))
@@ -232,9 +233,10 @@ fn into_single(workers: Vec<Worker>) -> Result<Worker, SetupError> {
 }
 
 impl StackBuilder {
-    /// Creates a deterministic stack of one core. Its time is that of `clock`; all numbers that are random otherwise
-    /// (steering tags, tagged offsets, initial sequence numbers, ports, hash keys) follow from `secret`. For
-    /// simulators and tests: a peer that knows the secret can predict all of it.
+    /// Creates a deterministic stack of one core. Its time is that of `clock`; all numbers that are
+    /// random otherwise (steering tags, tagged offsets, initial sequence numbers, ports, hash keys)
+    /// follow from `secret`. For simulators and tests: a peer that knows the secret can predict all
+    /// of it.
     #[doc(hidden)]
     pub fn build_replayable<P, C>(
         self,
@@ -253,8 +255,8 @@ impl StackBuilder {
         Ok((stack, into_single(workers)?))
     }
 
-    /// The same with several cores, over the queues of one device, one for each. A worker finds frames from another
-    /// worker at its next poll, so a run replays if the order of polls does.
+    /// The same with several cores, over the queues of one device, one for each. A worker finds
+    /// frames from another worker at its next poll, so a run replays if the order of polls does.
     #[doc(hidden)]
     pub fn build_replayable_cores<P, C>(
         self,

@@ -1,8 +1,9 @@
 //! Wake-ups of a thread that waits at a descriptor: a context's for events, and a core that sleeps.
 //!
-//! The thread arms the signal, checks once more that there is nothing to do, and waits. A thread that publishes work for it
-//! fires the signal afterwards; the descriptor is written only if the thread waits. The two sides are ordered by
-//! [`NotifyState`], so no wake-up is lost. Firing an unarmed signal costs a fence and a load, 5 ns.
+//! The thread arms the signal, checks once more that there is nothing to do, and waits. A thread
+//! that publishes work for it fires the signal afterwards; the descriptor is written only if the
+//! thread waits. The two sides are ordered by [`NotifyState`], so no wake-up is lost. Firing an
+//! unarmed signal costs a fence and a load, 5 ns.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -23,7 +24,8 @@ impl WakeSignal {
         Ok(WakeSignal { armed: NotifyState::default(), eventfd: rustix::event::eventfd(0, flags)? })
     }
 
-    /// Requests one wake-up. Check once more for work after this call: what was published before does not wake.
+    /// Requests one wake-up. Check once more for work after this call: what was published before
+    /// does not wake.
     pub(crate) fn arm(&self) {
         self.armed.arm(false);
     }
@@ -54,8 +56,8 @@ impl AsFd for WakeSignal {
     }
 }
 
-/// A sender to a core, which wakes the core; also when it is dropped, because the core looks for senders that are gone.
-/// `None`: the core never sleeps.
+/// A sender to a core, which wakes the core; also when it is dropped, because the core looks for
+/// senders that are gone. `None`: the core never sleeps.
 #[derive(Clone)]
 pub(crate) struct CoreWaker(pub(crate) Option<Arc<WakeSignal>>);
 

@@ -1,7 +1,8 @@
 //! A worker: one core's loop, ready to be polled.
 //!
-//! Either the application polls it from a thread of its own, or [`Worker::spawn`] runs it on a pinned thread. One
-//! thread polls a worker at a time; it may move between threads while no thread polls it.
+//! Either the application polls it from a thread of its own, or [`Worker::spawn`] runs it on a
+//! pinned thread. One thread polls a worker at a time; it may move between threads while no thread
+//! polls it.
 
 mod sleep;
 
@@ -25,12 +26,13 @@ pub(crate) use sleep::Sleeper;
 pub struct PollResult {
     /// Frames received and sent, doorbells and messages handled. 0 when there was nothing to do.
     pub work: usize,
-    /// When to poll next at the latest, on the worker's clock ([`Worker::now`]): at once after work, otherwise when the
-    /// next timer is due. `None` if no timer is armed.
+    /// When to poll next at the latest, on the worker's clock ([`Worker::now`]): at once after
+    /// work, otherwise when the next timer is due. `None` if no timer is armed.
     pub next_deadline: Option<Nanos>,
 }
 
-/// The resources that a core holds at a moment. All are zero once everything is released and TIME-WAIT has passed.
+/// The resources that a core holds at a moment. All are zero once everything is released and
+/// TIME-WAIT has passed.
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ResourceUsage {
@@ -115,11 +117,11 @@ impl Worker {
         self.processor
     }
 
-    /// Runs one iteration of the loop: receives at most `budget` bursts of frames and handles everything that
-    /// follows. Never blocks and never allocates.
+    /// Runs one iteration of the loop: receives at most `budget` bursts of frames and handles
+    /// everything that follows. Never blocks and never allocates.
     ///
-    /// The workers of one stack pass frames to each other. A thread that pauses them until a deadline must poll all
-    /// of them again after one had work.
+    /// The workers of one stack pass frames to each other. A thread that pauses them until a
+    /// deadline must poll all of them again after one had work.
     pub fn poll(&mut self, budget: usize) -> PollResult {
         if self.sleeper.is_some() {
             return self.poll_sleeper(budget);
@@ -142,9 +144,10 @@ impl Worker {
         result
     }
 
-    /// Prepares to wait for [`Worker::wake_fd`], for an application that owns the loop and has polled without work. Runs
-    /// one iteration. Returns whether the application may wait now: then the descriptor becomes readable as soon as the
-    /// worker has to be polled. Otherwise there is work: poll again. Always returns `false` unless `core.idle = "sleep"`.
+    /// Prepares to wait for [`Worker::wake_fd`], for an application that owns the loop and has
+    /// polled without work. Runs one iteration. Returns whether the application may wait now: then
+    /// the descriptor becomes readable as soon as the worker has to be polled. Otherwise there is
+    /// work: poll again. Always returns `false` unless `core.idle = "sleep"`.
     ///
     /// ```no_run
     /// # fn run(worker: &mut ironwarp::Worker, wait_for: impl Fn(std::os::fd::BorrowedFd<'_>)) {
@@ -173,8 +176,9 @@ impl Worker {
         self.armed
     }
 
-    /// Returns the descriptor that becomes readable when the worker has to be polled after [`Worker::arm`] returned `true`:
-    /// an epoll descriptor, so do not read it. The next poll resets it. `None` unless `core.idle = "sleep"`.
+    /// Returns the descriptor that becomes readable when the worker has to be polled after
+    /// [`Worker::arm`] returned `true`: an epoll descriptor, so do not read it. The next poll
+    /// resets it. `None` unless `core.idle = "sleep"`.
     pub fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         self.sleeper.as_deref().map(Sleeper::fd)
     }
@@ -187,10 +191,10 @@ impl Worker {
         }
     }
 
-    /// Does what the configuration says after a poll without work. With `core.idle = "sleep"` this waits, once the worker
-    /// has been idle for `core.sleep_after_us`, until it has to be polled again or `stop` says so. A thread that makes `stop`
-    /// true must wake the worker afterwards ([`WorkerThread`] does) or accept that it wakes within 250 ms, when it checks the
-    /// link.
+    /// Does what the configuration says after a poll without work. With `core.idle = "sleep"` this
+    /// waits, once the worker has been idle for `core.sleep_after_us`, until it has to be polled
+    /// again or `stop` says so. A thread that makes `stop` true must wake the worker afterwards
+    /// ([`WorkerThread`] does) or accept that it wakes within 250 ms, when it checks the link.
     pub fn idle(&mut self, stop: impl Fn() -> bool) {
         let Some(sleeper) = &mut self.sleeper else { return idle(self.idle) };
         if !sleeper.idle_long_enough(self.inner.now()) {
@@ -219,8 +223,8 @@ impl Worker {
         (0..self.ports()).any(|port| self.port_link_up(port))
     }
 
-    /// Returns whether the device of one port has a link. The first port has number 0. Returns `false` for a port
-    /// that does not exist.
+    /// Returns whether the device of one port has a link. The first port has number 0. Returns
+    /// `false` for a port that does not exist.
     pub fn port_link_up(&mut self, port: u8) -> bool {
         port < self.ports() && self.inner.link_up(port)
     }
@@ -230,8 +234,8 @@ impl Worker {
         u8::try_from(self.controls.len()).unwrap_or(u8::MAX)
     }
 
-    /// Checks the invariants of this core across all layers and names the first violation. For simulators and tests,
-    /// after any poll. Walks every table.
+    /// Checks the invariants of this core across all layers and names the first violation. For
+    /// simulators and tests, after any poll. Walks every table.
     #[doc(hidden)]
     pub fn check(&mut self) -> Result<(), String> {
         self.inner.check()
@@ -253,8 +257,9 @@ impl Worker {
         self.controls.clone()
     }
 
-    /// Records the frames of every port from now on, one capture interface each. The interface is called `name`,
-    /// followed by the port's number if there are several. Fails if the capture cannot be written.
+    /// Records the frames of every port from now on, one capture interface each. The interface is
+    /// called `name`, followed by the port's number if there are several. Fails if the capture
+    /// cannot be written.
     pub fn start_capture(&self, capture: &Capture, name: &str) -> io::Result<()> {
         for (number, control) in self.controls.iter().enumerate() {
             let numbered = if self.controls.len() > 1 { format!("{name}-{number}") } else { name.to_owned() };
@@ -273,8 +278,8 @@ impl Worker {
         self.idle
     }
 
-    /// Lends the port itself for raw frames, while the stack is not polled. The stack does not get frames that are
-    /// received meanwhile. Returns `None` for a worker of several ports.
+    /// Lends the port itself for raw frames, while the stack is not polled. The stack does not get
+    /// frames that are received meanwhile. Returns `None` for a worker of several ports.
     pub fn with_port<V: PortVisit>(&mut self, visit: V) -> Option<V::Output> {
         Some(self.inner.driver_port()?.visit(visit))
     }
@@ -341,8 +346,8 @@ impl Drop for WorkerThread {
     }
 }
 
-/// Does what the policy says between two idle polls. [`IdlePolicy::Sleep`] needs a worker ([`Worker::idle`]); here it
-/// yields.
+/// Does what the policy says between two idle polls. [`IdlePolicy::Sleep`] needs a worker
+/// ([`Worker::idle`]); here it yields.
 pub fn idle(policy: IdlePolicy) {
     match policy {
         IdlePolicy::Spin => {}

@@ -1,7 +1,8 @@
 //! Work requests of an application.
 //!
-//! A request borrows its gather list or inline bytes only during the call that posts it: posting copies them into
-//! the queue's slot. The memory that a gather list names must not change until the completion.
+//! A request borrows its gather list or inline bytes only during the call that posts it: posting
+//! copies them into the queue's slot. The memory that a gather list names must not change until the
+//! completion.
 
 use ironwarp_iwarp::{SendFlags, SendOpcode};
 use ironwarp_mem::{Access, AtomicOp, FastRegion, Sge, Window};
@@ -66,17 +67,17 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, SendOpcode::Write, remote, Source::Inline(bytes))
     }
 
-    /// Sends Immediate Data: eight bytes, copied by the call. The peer gets them in the completion of its oldest
-    /// receive, whose memory is not changed (RFC 7306 s6). The connection must support it:
-    /// [`Extensions`](crate::Extensions).
+    /// Sends Immediate Data: eight bytes, copied by the call. The peer gets them in the completion
+    /// of its oldest receive, whose memory is not changed (RFC 7306 s6). The connection must
+    /// support it: [`Extensions`](crate::Extensions).
     pub fn immediate(wr_id: u64, octets: &'a [u8; 8]) -> Self {
         Self::new(wr_id, SendOpcode::Immediate, Self::NO_REMOTE, Source::Inline(octets))
     }
 
     /// Executes an atomic operation on a word of the peer, at a multiple of 8 bytes in memory with
-    /// [`Access::REMOTE_ATOMIC`] (RFC 7306 s5). The word's value before is stored in `sink`, 8 bytes, in this
-    /// machine's order. The request counts as an outstanding Read. It is atomic among all connections of the peer's
-    /// stack, but not with plain loads and stores there.
+    /// [`Access::REMOTE_ATOMIC`] (RFC 7306 s5). The word's value before is stored in `sink`, 8
+    /// bytes, in this machine's order. The request counts as an outstanding Read. It is atomic
+    /// among all connections of the peer's stack, but not with plain loads and stores there.
     ///
     /// ```no_run
     /// # fn count(
@@ -97,8 +98,8 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, opcode, remote, Source::Atomic(sink, operation))
     }
 
-    /// Tests whether the peer supports atomic operations: adds 0 to a word that it advertised (RFC 7306 s1.1). A
-    /// peer without support ends the connection, which raises
+    /// Tests whether the peer supports atomic operations: adds 0 to a word that it advertised
+    /// (RFC 7306 s1.1). A peer without support ends the connection, which raises
     /// [`Event::PeerLacksAtomics`](crate::Event::PeerLacksAtomics).
     pub fn probe_atomics(wr_id: u64, sink: &'a [Sge; 1], remote: RemoteMemory) -> Self {
         const PROBE: &AtomicOp = &AtomicOp::add(0);
@@ -106,8 +107,8 @@ impl<'a> SendWr<'a> {
     }
 
     /// An RDMA Write followed by Immediate Data: two requests with one number, for
-    /// [`Context::post_all`](crate::Context::post_all). They have one completion, also when they are flushed: the
-    /// second one's, which reports a failure of the first.
+    /// [`Context::post_all`](crate::Context::post_all). They have one completion, also when they
+    /// are flushed: the second one's, which reports a failure of the first.
     ///
     /// ```no_run
     /// # fn tell(
@@ -135,7 +136,8 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, SendOpcode::Read, remote, Source::Gather(sink))
     }
 
-    /// As [`SendWr::read`]; the sink's own steering tag is invalidated before the request completes.
+    /// As [`SendWr::read`]; the sink's own steering tag is invalidated before the request
+    /// completes.
     pub fn read_with_invalidate(wr_id: u64, sink: &'a [Sge; 1], remote: RemoteMemory) -> Self {
         Self::new(wr_id, SendOpcode::ReadInvalidate, remote, Source::Gather(sink))
     }
@@ -148,8 +150,9 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, SendOpcode::Invalidate, remote, Source::Gather(&[]))
     }
 
-    /// Binds a window to `over`, a part of a region that has [`Access::BIND`]. From then on the peer of this queue
-    /// pair may use the tag [`Window::stag`] with the rights of `access`. Later requests of the list may use it.
+    /// Binds a window to `over`, a part of a region that has [`Access::BIND`]. From then on the
+    /// peer of this queue pair may use the tag [`Window::stag`] with the rights of `access`. Later
+    /// requests of the list may use it.
     ///
     /// ```no_run
     /// # fn lend(
@@ -170,8 +173,8 @@ impl<'a> SendWr<'a> {
         Self::bind_with_current_stag(wr_id, window, over, access)
     }
 
-    /// As [`SendWr::bind`], with the last tag from [`Window::next_stag`], if the tag is needed before the request is
-    /// created. A tag is bound only once.
+    /// As [`SendWr::bind`], with the last tag from [`Window::next_stag`], if the tag is needed
+    /// before the request is created. A tag is bound only once.
     pub fn bind_with_current_stag(wr_id: u64, window: &Window, over: &'a [Sge; 1], access: Access) -> Self {
         let remote = RemoteMemory { stag: window.stag(), tagged_offset: 0 };
         SendWr { access, ..Self::new(wr_id, SendOpcode::Bind, remote, Source::Gather(over)) }
@@ -196,7 +199,8 @@ impl<'a> SendWr<'a> {
         SendWr { access, ..Self::new(wr_id, SendOpcode::FastRegister, remote, Source::Gather(over)) }
     }
 
-    /// Limits a fast region to this queue pair, whose peer may then invalidate it (RFC 5040 s8.1.1, 7).
+    /// Limits a fast region to this queue pair, whose peer may then invalidate it (RFC 5040 s8.1.1,
+    /// 7).
     #[must_use]
     pub fn stream_scoped(mut self) -> Self {
         if self.opcode == SendOpcode::FastRegister {
@@ -205,8 +209,8 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Invalidates a steering tag of the peer when it delivers the Send: a window's, or that of a region of one
-    /// stream. Any other tag ends the connection (RFC 5040 s5.3). For Sends only.
+    /// Invalidates a steering tag of the peer when it delivers the Send: a window's, or that of a
+    /// region of one stream. Any other tag ends the connection (RFC 5040 s5.3). For Sends only.
     #[must_use]
     pub fn with_invalidate(mut self, stag: STag) -> Self {
         self.opcode = match self.opcode {
@@ -225,8 +229,9 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Makes one request of this one and the next of a list for [`Context::post_all`](crate::Context::post_all): this
-    /// one never completes, and the next one's completion reports its failure.
+    /// Makes one request of this one and the next of a list for
+    /// [`Context::post_all`](crate::Context::post_all): this one never completes, and the next
+    /// one's completion reports its failure.
     #[must_use]
     pub fn reported_by_next(mut self) -> Self {
         self.flags.remove(SendFlags::SIGNALED);
@@ -234,7 +239,8 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Raises an event at a peer that waits for solicited completions only. For Sends and Immediate Data only.
+    /// Raises an event at a peer that waits for solicited completions only. For Sends and Immediate
+    /// Data only.
     #[must_use]
     pub fn solicited(mut self) -> Self {
         self.opcode = match self.opcode {

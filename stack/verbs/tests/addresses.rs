@@ -1,4 +1,5 @@
-//! Addresses as an application sees them: free ports to listen on, both ends of a connection, sources of connects, ports.
+//! Addresses as an application sees them: free ports to listen on, both ends of a connection,
+//! sources of connects, ports.
 
 use crate::common;
 

@@ -41,8 +41,8 @@ fn post(node: &mut Node, qp: QueuePair, id: u64, sink: &Region, at: RemoteMemory
     node.ctx.post_send(qp, &SendWr::atomic(id, &sink, at, operation)).unwrap();
 }
 
-/// RFC7306-5-03, RFC7306-5.1.2-02 and RFC7306-5.2.2-07: the new value of the word, and the returned original value,
-/// for each operation.
+/// RFC7306-5-03, RFC7306-5.1.2-02 and RFC7306-5.2.2-07: the new value of the word, and the returned
+/// original value, for each operation.
 #[test]
 fn atomics_change_remote_words_and_return_the_original_values() {
     let mut pair = pair();
@@ -63,7 +63,8 @@ fn atomics_change_remote_words_and_return_the_original_values() {
     assert_eq!((word(&target, 64), word(&target, 0), word(&target, 72)), (last, 0, 0));
 }
 
-/// The extensions of RFC 7306 are on unless the configuration says otherwise, and the rights of a region decide.
+/// The extensions of RFC 7306 are on unless the configuration says otherwise, and the rights of a
+/// region decide.
 #[test]
 fn the_default_configuration_executes_atomics_where_a_region_allows_them() {
     let defaults = |address: &str| Config::in_memory(address).expect("a valid configuration");
@@ -81,8 +82,8 @@ fn the_default_configuration_executes_atomics_where_a_region_allows_them() {
     assert_eq!((told, word(&target, 0), word(&no_atomics, 0)), (vec![good, refused], 5, 0));
 }
 
-/// RFC7306-5.3-01: connections in both directions with many requests at once on few words. No addition is lost, and
-/// each returns another sum.
+/// RFC7306-5.3-01: connections in both directions with many requests at once on few words. No
+/// addition is lost, and each returns another sum.
 #[test]
 fn additions_of_several_connections_are_all_counted() {
     const EACH: u64 = 200;
@@ -175,8 +176,9 @@ fn swap_works_between_two_ends_in_the_draft_profile() {
     }
 }
 
-/// RFC 7306 s1.1, RFC7306-1.1-04: a probe changes nothing at a peer that supports atomic operations. One without
-/// support ends the connection; the application gets an event, and the stack records the address.
+/// RFC 7306 s1.1, RFC7306-1.1-04: a probe changes nothing at a peer that supports atomic
+/// operations. One without support ends the connection; the application gets an event, and the
+/// stack records the address.
 #[test]
 fn a_probe_reports_whether_the_peer_supports_atomics() {
     let mut pair = pair();
@@ -241,7 +243,8 @@ fn connect_with_extensions_there(pair: &mut Pair) -> QueuePair {
     near
 }
 
-/// docs/semantics.md, "Atomics": the record of a peer is deleted when it answers an atomic operation.
+/// docs/semantics.md, "Atomics": the record of a peer is deleted when it answers an atomic
+/// operation.
 #[test]
 fn a_peer_that_responds_is_removed_from_the_lacking_list() {
     let lacking = |address: &str| {

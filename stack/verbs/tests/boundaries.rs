@@ -7,8 +7,8 @@ use ironwarp::{
     Access, CompletionStatus, PostError, QpAttr, QpState, RawMemory, RemoteMemory, SendWr, VerbsError,
 };
 
-/// RFC 5041 s6.2.1 (RFC5041-6.2.1-03): after a disconnect was requested, further requests are refused, even before
-/// the core has processed it. Earlier requests are executed.
+/// RFC 5041 s6.2.1 (RFC5041-6.2.1-03): after a disconnect was requested, further requests are
+/// refused, even before the core has processed it. Earlier requests are executed.
 #[test]
 fn nothing_is_posted_after_a_disconnect() {
     let mut pair = Pair::new();
@@ -46,8 +46,8 @@ fn nothing_is_posted_after_a_disconnect_during_start_up() {
     assert_eq!(done, [(1, CompletionStatus::FlushedInError)]);
 }
 
-/// RFC 5042 s5.1 (RFC5040-8.1.2-04): a protection domain belongs to its stack. Every call of another stack in the
-/// same process refuses it.
+/// RFC 5042 s5.1 (RFC5040-8.1.2-04): a protection domain belongs to its stack. Every call of
+/// another stack in the same process refuses it.
 #[test]
 fn a_protection_domain_of_another_stack_is_refused() {
     let mut pair = Pair::new();
@@ -66,8 +66,8 @@ fn a_protection_domain_of_another_stack_is_refused() {
     pair.near.ctx.destroy_cq(cq).unwrap();
 }
 
-/// Contexts of one stack are threads of one application: queue pairs of one context may use memory that another
-/// registered in the same domain. Separate domains keep contexts apart.
+/// Contexts of one stack are threads of one application: queue pairs of one context may use memory
+/// that another registered in the same domain. Separate domains keep contexts apart.
 #[test]
 fn contexts_of_one_stack_share_their_domains() {
     let mut pair = Pair::new();
@@ -85,9 +85,9 @@ fn contexts_of_one_stack_share_their_domains() {
     other.create_qp(pd, &QpAttr::new(cq)).unwrap();
 }
 
-/// semantics "Memory": memory that the application manages itself, here a mapping, is registered raw. Peers write
-/// and read it in place. When the token is complete, it belongs to the application alone, unchanged and still
-/// mapped.
+/// semantics "Memory": memory that the application manages itself, here a mapping, is registered
+/// raw. Peers write and read it in place. When the token is complete, it belongs to the application
+/// alone, unchanged and still mapped.
 #[test]
 fn raw_registered_memory_stays_the_applications() {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -99,7 +99,8 @@ fn raw_registered_memory_stays_the_applications() {
 
     let mut pair = Pair::new();
     let (near, _) = pair.connect();
-    // SAFETY: the mapping exists, and is accessed through the region only, until the token is complete.
+    // SAFETY: the mapping exists, and is accessed through the region only, until the token is
+    // complete.
     let raw = unsafe { RawMemory::new(base, LEN) };
     let all = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
     let pool = pair.far.ctx.register(pair.far.pd, raw, all).unwrap();

@@ -70,7 +70,8 @@ fn known_keys(table: &str) -> Vec<String> {
     expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Returns whether a line, commented out or not, sets the key in its table, sets it in an inline table, or begins its table.
+/// Returns whether a line, commented out or not, sets the key in its table, sets it in an inline
+/// table, or begins its table.
 fn is_explained(text: &str, table: &str, key: &str) -> bool {
     let mut current = String::new();
     for line in text.lines() {
@@ -94,7 +95,8 @@ fn is_explained(text: &str, table: &str, key: &str) -> bool {
     false
 }
 
-/// The sections that the cells of the interop lab add to a configuration have no key that the parser does not know.
+/// The sections that the cells of the interop lab add to a configuration have no key that the
+/// parser does not know.
 #[test]
 fn the_interop_lab_names_known_keys() {
     let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/interop/lab");

@@ -9,7 +9,8 @@ use ironwarp::memory::MemoryConfig;
 use ironwarp::{QueuePair, RecvWr, Region, SendWr};
 use ironwarp_stats::{CONNECTION_ROWS, ConnectionRow, ConnectionState, StatsReader};
 
-/// Turns within which a table of this size is scanned at the latest: with a read of the page, a turn takes microseconds.
+/// Turns within which a table of this size is scanned at the latest: with a read of the page, a
+/// turn takes microseconds.
 const TURNS_MAX: usize = 10_000_000;
 
 /// A pair of stacks of which the near one has its page in a file.
@@ -81,7 +82,8 @@ fn the_page_shows_each_connection_with_its_bytes_and_frees_its_row_at_the_end() 
     bench.until("its end", |rows| rows.is_empty());
 }
 
-/// More connections than rows: a connection that moves bytes is among those that are shown, wherever its slot is.
+/// More connections than rows: a connection that moves bytes is among those that are shown,
+/// wherever its slot is.
 #[test]
 fn the_greediest_connections_have_the_rows() {
     let mut bench = Observed::new("greediest");

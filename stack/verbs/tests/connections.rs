@@ -29,7 +29,8 @@ fn both_sides_receive_the_peers_private_data() {
     assert_eq!(pair.far.ctx.qp_state(far).unwrap(), QpState::Established);
 }
 
-/// Requests that nobody answers keep their private data. Later ones still have theirs, however many there were.
+/// Requests that nobody answers keep their private data. Later ones still have theirs, however many
+/// there were.
 #[test]
 fn unanswered_requests_do_not_use_up_the_room_for_private_data() {
     const REQUESTS: usize = 200;
@@ -155,8 +156,8 @@ fn destroying_a_queue_pair_resets_its_connection_and_frees_its_slot() {
     }
 }
 
-/// RFC 9293 s3.6: a queue pair that is destroyed in order, with nothing outstanding, leaves its connection to close with FIN.
-/// RFC 9293 (MUST-12): the peer hears of a close.
+/// RFC 9293 s3.6: a queue pair that is destroyed in order, with nothing outstanding, leaves its
+/// connection to close with FIN. RFC 9293 (MUST-12): the peer hears of a close.
 #[test]
 fn a_queue_pair_destroyed_in_order_ends_its_connection_in_order() {
     let mut pair = common::joined();
@@ -218,8 +219,8 @@ fn the_end_of_an_unanswered_request_is_reported_once() {
     }
 }
 
-/// RFC 9293 s3.10.5: a reset acknowledges what arrived before it. The Send is delivered, and the receiver destroys its queue
-/// pair before its ACK has left.
+/// RFC 9293 s3.10.5: a reset acknowledges what arrived before it. The Send is delivered, and the
+/// receiver destroys its queue pair before its ACK has left.
 #[test]
 fn a_delivered_send_completes_although_the_peer_aborts() {
     for fast_path in [true, false] {
@@ -342,7 +343,8 @@ fn the_configured_number_of_queue_pairs_is_kept() {
     assert!(matches!(refused, Err(VerbsError::LimitReached("queue pairs"))));
 }
 
-/// A request that waits for a context is closed when the context is dropped, and never reaches the next context.
+/// A request that waits for a context is closed when the context is dropped, and never reaches the
+/// next context.
 #[test]
 fn a_request_to_a_dropped_context_reaches_no_other() {
     let once = |address: &str| {
@@ -377,7 +379,8 @@ fn a_call_with_a_handle_that_does_not_exist_leaves_nothing_behind() {
     pair.near.ctx.destroy_cq(own).unwrap();
 }
 
-/// Receives posted to a queue pair that was never connected release their completion entries with it.
+/// Receives posted to a queue pair that was never connected release their completion entries with
+/// it.
 #[test]
 fn a_queue_pair_never_connected_releases_its_completion_slots() {
     let mut pair = common::joined();
@@ -479,7 +482,8 @@ fn a_destroyed_queue_pair_refuses_posts() {
     assert!(matches!(pair.near.ctx.destroy_qp(near), Err(VerbsError::UnknownQueuePair)));
 }
 
-/// A call that sends a core two messages finds room for both after the core has read any number of earlier ones.
+/// A call that sends a core two messages finds room for both after the core has read any number of
+/// earlier ones.
 #[test]
 fn calls_use_the_ring_slots_that_a_core_has_freed() {
     let nobody = "10.0.0.99:4791".parse().unwrap();

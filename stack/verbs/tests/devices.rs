@@ -1,7 +1,8 @@
-//! Whole stacks of two cores over devices with two queues: memif between processes, raw and XDP sockets on a veth pair, and
-//! a tap whose kernel end a raw socket answers.
+//! Whole stacks of two cores over devices with two queues: memif between processes, raw and XDP
+//! sockets on a veth pair, and a tap whose kernel end a raw socket answers.
 //!
-//! Every connection writes, reads back, sends and adds to a word, on both cores of both ends. The data is compared.
+//! Every connection writes, reads back, sends and adds to a word, on both cores of both ends. The
+//! data is compared.
 #![cfg(feature = "dpdk")]
 
 #[path = "../../port/tests/vdev_lab/mod.rs"]
@@ -211,8 +212,8 @@ fn veth() {
     }
 }
 
-/// A stack that is dropped while its peer is silent releases the frames that wait for an acknowledgement. DPDK is
-/// not cleaned up while a frame is in use, so this shows that none is.
+/// A stack that is dropped while its peer is silent releases the frames that wait for an
+/// acknowledgement. DPDK is not cleaned up while a frame is in use, so this shows that none is.
 #[test]
 fn dropping_a_stack_with_work_outstanding_lets_dpdk_clean_up() {
     alone("dropping_a_stack_with_work_outstanding_lets_dpdk_clean_up", Needs::Namespace, |lab| {
@@ -275,7 +276,8 @@ fn two_cores_over_xdp_sockets_with_two_queues() {
     });
 }
 
-/// The kernel's end of the tap is an ordinary interface, from which a raw socket receives the tap's frames.
+/// The kernel's end of the tap is an ordinary interface, from which a raw socket receives the tap's
+/// frames.
 #[test]
 fn two_cores_over_a_tap_with_two_queues() {
     alone("two_cores_over_a_tap_with_two_queues", Needs::Namespace, |_| {
@@ -339,8 +341,8 @@ fn second_memif(device: String, host: u8) -> String {
     )
 }
 
-/// Runs the client in its own process and returns what it left behind. The client itself returns `None`. `memif` writes
-/// the device of an end.
+/// Runs the client in its own process and returns what it left behind. The client itself returns
+/// `None`. `memif` writes the device of an end.
 fn over_memif(
     lab: &Lab,
     memif: impl Fn(&str, &str, &Path) -> String,

@@ -1,4 +1,5 @@
-//! Orderly shutdown of a context: every connection is closed, and those that are not done by the deadline are reset.
+//! Orderly shutdown of a context: every connection is closed, and those that are not done by the
+//! deadline are reset.
 #![forbid(unsafe_code)]
 
 use super::common;
@@ -40,7 +41,8 @@ fn a_drain_carries_out_what_was_posted_and_then_closes() {
     assert_eq!(pair.near.completions.iter().filter(|done| done.wr_id == 1).count(), 1);
 }
 
-/// A peer that does not answer cannot delay the application: its connection is reset after the deadline.
+/// A peer that does not answer cannot delay the application: its connection is reset after the
+/// deadline.
 #[test]
 fn work_unfinished_at_the_drain_deadline_is_flushed() {
     let mut pair = common::joined();

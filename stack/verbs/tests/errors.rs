@@ -17,8 +17,8 @@ fn terminate(events: &[Event], qp: QueuePair, was_sent: bool) -> Option<(u8, u8,
     })
 }
 
-/// Posts an operation that the server must refuse. Checks that both ends report the same error, that the request is
-/// flushed, and that another connection of the same nodes continues.
+/// Posts an operation that the server must refuse. Checks that both ends report the same error,
+/// that the request is flushed, and that another connection of the same nodes continues.
 #[track_caller]
 fn refused(post: impl Fn(&mut Pair, QueuePair), want: (u8, u8, u8)) {
     let mut pair = common::joined();
@@ -118,9 +118,8 @@ fn a_write_to_a_revoked_region_is_terminated() {
     );
 }
 
-/// A gather element of revoked memory fails its request locally. The stream ends, since the announced data cannot be
-/// sent.
-/// RFC 5040 s7.1.
+/// A gather element of revoked memory fails its request locally. The stream ends, since the
+/// announced data cannot be sent. RFC 5040 s7.1.
 #[test]
 fn a_send_from_revoked_memory_fails_with_a_local_protection_error() {
     let mut pair = common::joined();

@@ -1,4 +1,5 @@
-//! Requests of RFC 7306 that break its rules, from a fake peer: they end their connection and no other.
+//! Requests of RFC 7306 that break its rules, from a fake peer: they end their connection and no
+//! other.
 
 use crate::common;
 
@@ -7,8 +8,9 @@ use common::messages::{fpdu, untagged};
 use common::peer::Scene;
 use ironwarp::{Access, AlignedBuf, CompletionStatus, Extensions, QpAttr, QpState};
 
-/// RFC7306-5.1.1-03 to RFC7306-5.1.1-05 and RFC7306-8.2-07: a misaligned word ends the requester's connection. The
-/// application gets an event, memory is unchanged, and no other queue pair is affected.
+/// RFC7306-5.1.1-03 to RFC7306-5.1.1-05 and RFC7306-8.2-07: a misaligned word ends the requester's
+/// connection. The application gets an event, memory is unchanged, and no other queue pair is
+/// affected.
 #[test]
 fn a_misaligned_atomic_ends_only_its_connection() {
     let mut scene = Scene::new(|config| config.rdmap.extensions = Extensions::Rfc7306);

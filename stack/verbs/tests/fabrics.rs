@@ -1,4 +1,5 @@
-//! Several ports under one stack: each has its network, and connections of all ports share a context and its queues.
+//! Several ports under one stack: each has its network, and connections of all ports share a
+//! context and its queues.
 //!
 //! semantics "Many cores": a worker polls a list of ports, so that two fabrics work.
 
@@ -88,8 +89,8 @@ fn links(node: &Node) -> Vec<(u8, bool)> {
     node.events.iter().filter_map(link).collect()
 }
 
-/// Connections of both ports and both families, of one context, complete in one queue. Each uses the port whose
-/// network contains its peer, with that port's segment size.
+/// Connections of both ports and both families, of one context, complete in one queue. Each uses
+/// the port whose network contains its peer, with that port's segment size.
 #[test]
 fn connections_of_both_fabrics_complete_in_one_queue() {
     let (mut pair, cables) = two_fabrics();
@@ -139,8 +140,8 @@ fn each_port_resolves_its_neighbours_and_has_its_counters() {
     assert_eq!(pair.near.stack.core_counters(0), pair.near.stack.counters());
 }
 
-/// A port accepts no frame for an address of another port (RFC 1122 s3.3.4.2, the strong model), so a flow has one
-/// port.
+/// A port accepts no frame for an address of another port (RFC 1122 s3.3.4.2, the strong model), so
+/// a flow has one port.
 #[test]
 fn a_port_ignores_frames_for_another_ports_address() {
     let (near, far) = pair(&device(1, 1500), &device(2, 1500));
@@ -163,7 +164,8 @@ fn failure(node: &Node) -> Option<ConnectFailure> {
     node.events.iter().find_map(failed)
 }
 
-/// Without a matching network, route or gateway no solicitation is sent. A gateway of either port matches.
+/// Without a matching network, route or gateway no solicitation is sent. A gateway of either port
+/// matches.
 #[test]
 fn a_peer_without_a_route_is_unreachable() {
     let (mut pair, _) = two_fabrics();
@@ -193,8 +195,8 @@ fn the_second_ports_gateway_is_resolved_on_that_port() {
     assert_eq!((after[0], after[1]), (before[0], before[1] + 1));
 }
 
-/// A link that goes down raises an event with the port's number and does not affect the other port's connections.
-/// Its own connection ends at TCP's user timeout.
+/// A link that goes down raises an event with the port's number and does not affect the other
+/// port's connections. Its own connection ends at TCP's user timeout.
 #[test]
 fn a_failed_link_does_not_affect_the_other_fabric() {
     let (mut pair, cables) = two_fabrics();
@@ -288,8 +290,9 @@ fn a_node_connects_to_its_own_address_on_either_fabric() {
     }
 }
 
-/// Several cores, each with a queue of every port, behind devices that put all frames into one queue. Steered frames
-/// keep their port, ARP and neighbour discovery reach the leader core, and all cores get its results.
+/// Several cores, each with a queue of every port, behind devices that put all frames into one
+/// queue. Steered frames keep their port, ARP and neighbour discovery reach the leader core, and
+/// all cores get its results.
 #[test]
 fn several_cores_steer_frames_of_both_ports() {
     let queues = |mtu| {
@@ -350,7 +353,8 @@ fn several_cores_steer_frames_of_both_ports() {
     assert_eq!(counted(&near, "cores_steered_dropped") + counted(&near, "tcp_drop_no_connection"), 0);
 }
 
-/// Frames of a port with a small MTU are not used for a port with a larger one, in any order of sends.
+/// Frames of a port with a small MTU are not used for a port with a larger one, in any order of
+/// sends.
 #[test]
 fn frames_of_the_small_mtu_port_are_not_used_for_the_large_one() {
     let (mut pair, _) = two_fabrics();

@@ -1,5 +1,5 @@
-//! Scheduling by bytes: the delay that a long transfer causes to others, in units; and a silent peer ends what waits
-//! for it.
+//! Scheduling by bytes: the delay that a long transfer causes to others, in units; and a silent
+//! peer ends what waits for it.
 
 use crate::common;
 
@@ -15,8 +15,9 @@ const SMALL_TURN_UNITS: u64 = 4 * 1024 / 1460 + 1;
 
 const LONG: usize = 8 << 20;
 
-/// semantics "Fairness": while one queue pair answers a Read, a small message of another leaves after at most two
-/// quanta, whenever it is posted. From the second small message on the quanta are small.
+/// semantics "Fairness": while one queue pair answers a Read, a small message of another leaves
+/// after at most two quanta, whenever it is posted. From the second small message on the quanta are
+/// small.
 #[test]
 fn a_long_read_delays_another_queue_pairs_small_message_by_a_bounded_number_of_units() {
     let mut pair = Pair::new();
@@ -85,8 +86,8 @@ fn queue_pairs_share_by_bytes_not_by_messages() {
     assert!((0.5..2.0).contains(&ratio), "{bytes:?} bytes completed");
 }
 
-/// semantics "Vanished peers": a queue pair with outstanding work always ends. The peer has acknowledged the Read
-/// Request, so TCP waits for nothing.
+/// semantics "Vanished peers": a queue pair with outstanding work always ends. The peer has
+/// acknowledged the Read Request, so TCP waits for nothing.
 #[test]
 fn a_read_whose_peer_stops_responding_times_out() {
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {

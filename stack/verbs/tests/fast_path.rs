@@ -27,7 +27,8 @@ impl Clock for StoppedClock {
 /// What happens in one turn.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Posts requests of these lengths to a queue pair of the near or the far node: Sends, Writes or Reads.
+    /// Posts requests of these lengths to a queue pair of the near or the far node: Sends, Writes
+    /// or Reads.
     Post { near: bool, qp: usize, kind: u8, lens: Vec<u32> },
     /// Polls the nodes, each as often.
     Poll { near: usize, far: usize },
@@ -84,7 +85,8 @@ impl Run {
         Run { pair, clock, near, far, posted: 0 }
     }
 
-    /// Posts requests, and a receive at the other end for each Send. A ring that is full refuses them.
+    /// Posts requests, and a receive at the other end for each Send. A ring that is full refuses
+    /// them.
     fn post(&mut self, near: bool, qp: usize, kind: u8, lens: &[u32]) {
         let Run { pair, near: near_end, far: far_end, posted, .. } = self;
         let (node, end, peer_node, peer) = match near {

@@ -1,4 +1,5 @@
-//! RFC 5044 s7.1.2: a responder waits for the initiator's first FPDU, and its application may learn of it.
+//! RFC 5044 s7.1.2: a responder waits for the initiator's first FPDU, and its application may learn
+//! of it.
 
 use crate::common;
 
@@ -8,8 +9,8 @@ use ironwarp::{Event, RecvWr, RemoteMemory, SendWr};
 /// RFC 5044 s7.1.2: a server's post before the initiator's first FPDU is held, not failed.
 #[test]
 fn a_responder_that_sends_first_waits_for_the_initiators_first_fpdu() {
-    // RFC 6581 s9.2: in the client-server model. In the peer-to-peer model the initiator's first FPDU is sent
-    // automatically.
+    // RFC 6581 s9.2: in the client-server model. In the peer-to-peer model the initiator's first
+    // FPDU is sent automatically.
     let client_server = |address: &str| {
         let mut config = common::config(address);
         config.mpa.peer_to_peer = false;
@@ -30,7 +31,8 @@ fn a_responder_that_sends_first_waits_for_the_initiators_first_fpdu() {
     assert_eq!(contents(&near_sink)[..5], *b"early");
 }
 
-/// COMM_EST: the accepting side gets an event of the peer's first message, once; the connecting side gets none.
+/// COMM_EST: the accepting side gets an event of the peer's first message, once; the connecting
+/// side gets none.
 #[test]
 fn the_accepting_side_gets_an_event_for_the_first_message() {
     // RFC 6581 s9.2: in the peer-to-peer model the initiator's first FPDU is sent automatically.

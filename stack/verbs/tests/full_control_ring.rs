@@ -1,5 +1,6 @@
-//! A core that does not run, while its context asks for more than the control ring holds: no call fails, and everything
-//! is carried out in order once the core runs, or ends with the context or the worker.
+//! A core that does not run, while its context asks for more than the control ring holds: no call
+//! fails, and everything is carried out in order once the core runs, or ends with the context or
+//! the worker.
 
 use super::common;
 
@@ -169,7 +170,8 @@ fn the_descriptor_of_events_is_readable_while_calls_wait() {
     assert!(!is_readable(pair.near.ctx.event_fd()));
 }
 
-/// An application that only polls and arms completion queues neither waits for ever nor sleeps while its calls wait.
+/// An application that only polls and arms completion queues neither waits for ever nor sleeps
+/// while its calls wait.
 #[test]
 fn calls_that_wait_are_sent_by_polls_that_find_no_completion() {
     let mut pair = common::joined();

@@ -30,10 +30,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Queue pairs at each end: a power of two after the first ones, so that the application's table has no spare entries.
+/// Queue pairs at each end: a power of two after the first ones, so that the application's
+/// table has no spare entries.
 const QPS: usize = 64;
 
-/// Connects 64 queue pairs at each end. Returns the bytes of one, without its share of the core's tables.
+/// Connects 64 queue pairs at each end. Returns the bytes of one, without its share of the core's
+/// tables.
 fn bytes_per_qp(reads: u16) -> usize {
     let mut pair = Pair::new();
     let [near, far] = [pair.near.cq, pair.far.cq].map(|cq| QpAttr {
@@ -56,7 +58,8 @@ fn bytes_per_qp(reads: u16) -> usize {
     (LIVE_BYTES.load(Ordering::Relaxed) - before) / (2 * QPS)
 }
 
-/// The limits are what it takes, plus 1 %, so that it does not rise unnoticed. The rings of one request each are in it.
+/// The limits are what it takes, plus 1 %, so that it does not rise unnoticed. The rings of one
+/// request each are in it.
 #[test]
 fn an_idle_queue_pair_takes_no_more_memory_than_recorded() {
     let (without_reads, with_reads) = (bytes_per_qp(1), bytes_per_qp(16));

@@ -1,4 +1,5 @@
-//! Immediate Data from verbs to frames and back, and its negotiation by the applications (RFC 7306 s1.1, s6).
+//! Immediate Data from verbs to frames and back, and its negotiation by the applications
+//! (RFC 7306 s1.1, s6).
 
 use super::common;
 
@@ -24,7 +25,8 @@ fn receives(pair: &mut Pair, far: QueuePair, ids: core::ops::Range<u64>) {
     ids.for_each(|id| pair.far.ctx.post_recv(far, &RecvWr::new(id, &[])).unwrap());
 }
 
-/// RFC7306-6.1-01: the peer's application gets the octets with its receive, and the requested event.
+/// RFC7306-6.1-01: the peer's application gets the octets with its receive, and the requested
+/// event.
 #[test]
 fn eight_bytes_reach_the_peer_in_a_completion() {
     let mut pair = pair();
@@ -41,7 +43,8 @@ fn eight_bytes_reach_the_peer_in_a_completion() {
     assert_eq!(sent, [good(5), good(6)]);
 }
 
-/// RFC7306-7-01: when the octets arrive, the Write before them is placed. One completion at each end.
+/// RFC7306-7-01: when the octets arrive, the Write before them is placed. One completion at each
+/// end.
 #[test]
 fn a_write_with_immediate_is_one_doorbell_and_one_completion() {
     let mut pair = pair();
@@ -122,8 +125,8 @@ fn connect_by(pair: &mut Pair, near: Option<Extensions>, far: Option<Extensions>
     (one, other)
 }
 
-/// RFC7306-1.1-05: each side enables it for each connection. A side without it refuses its own application at once,
-/// and the peer's message ends the connection as an unknown one.
+/// RFC7306-1.1-05: each side enables it for each connection. A side without it refuses its own
+/// application at once, and the peer's message ends the connection as an unknown one.
 #[test]
 fn extensions_are_negotiated_per_connection() {
     let mut pair = common::joined();

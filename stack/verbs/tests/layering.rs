@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Each crate and the crates of this workspace that it may build on. Development dependencies may point anywhere.
+/// Each crate and the crates of this workspace that it may build on. Development dependencies may
+/// point anywhere.
 const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-types", &[]),
     ("ironwarp-llp", &["types"]),
@@ -188,7 +189,8 @@ fn no_dependency_requires_a_newer_compiler() {
     }
 }
 
-/// Where Cargo does not look for tests itself, each file is a program of the manifest or a module of `all.rs`.
+/// Where Cargo does not look for tests itself, each file is a program of the manifest or a module
+/// of `all.rs`.
 #[test]
 fn every_file_of_tests_is_built() {
     let mut built = 0;
@@ -250,7 +252,8 @@ fn the_readme_shows_the_first_example_as_it_compiles() {
     assert!(readme.contains(shown.trim()), "README.md shows another program than examples/first.rs");
 }
 
-/// `docs/fast-path.md` names a function for each shortcut, a test for each property, and every budget.
+/// `docs/fast-path.md` names a function for each shortcut, a test for each property, and every
+/// budget.
 #[test]
 fn the_page_of_the_fast_path_names_what_exists() {
     let page = fs::read_to_string(root().join("docs/fast-path.md")).expect("the page");
@@ -274,8 +277,8 @@ fn the_page_of_the_fast_path_names_what_exists() {
     }
 }
 
-/// Every configuration that is shipped is one that the stack accepts. Folders hold those of programs with sections of their
-/// own, which test them.
+/// Every configuration that is shipped is one that the stack accepts. Folders hold those of
+/// programs with sections of their own, which test them.
 #[test]
 fn every_shipped_configuration_is_valid() {
     let entries = fs::read_dir(root().join("configs")).expect("the folder").flatten();

@@ -1,6 +1,6 @@
-//! No bytes of earlier messages or of other memory appear in pads, in reserved fields, in the unused part of a
-//! Terminate, or behind private data (RFC 5042 s6.6). A tap on each side captures every transmitted frame, and the
-//! tests search the capture.
+//! No bytes of earlier messages or of other memory appear in pads, in reserved fields, in the
+//! unused part of a Terminate, or behind private data (RFC 5042 s6.6). A tap on each side captures
+//! every transmitted frame, and the tests search the capture.
 
 use crate::common;
 
@@ -9,7 +9,8 @@ use common::tap::Tap;
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{Event, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr};
 
-/// The byte that must not appear on the wire. No header and no test message contains four of it in a row.
+/// The byte that must not appear on the wire. No header and no test message contains four of it in
+/// a row.
 const SECRET: u8 = 0x5e;
 const RUN: [u8; 4] = [SECRET; 4];
 
@@ -67,7 +68,8 @@ impl Scene {
     }
 }
 
-/// RFC 5042 s6.6: pads of short messages of every length, sent from buffers and slots that held long messages.
+/// RFC 5042 s6.6: pads of short messages of every length, sent from buffers and slots that held
+/// long messages.
 #[test]
 fn nothing_of_an_earlier_message_leaks_into_padding() {
     let mut scene = soaked();
@@ -93,8 +95,8 @@ fn nothing_of_an_earlier_message_leaks_into_padding() {
     scene.says_nothing();
 }
 
-/// RFC 5040 s4.8: a Terminate carries the headers of the segment that it reports, and nothing behind them. The cases
-/// cover both senders, and segments with and without headers to carry.
+/// RFC 5040 s4.8: a Terminate carries the headers of the segment that it reports, and nothing
+/// behind them. The cases cover both senders, and segments with and without headers to carry.
 #[test]
 fn nothing_of_an_earlier_message_leaks_into_a_terminate() {
     let sink = [0u8; 8];
@@ -118,8 +120,8 @@ fn nothing_of_an_earlier_message_leaks_into_a_terminate() {
     }
 }
 
-/// RFC 5044 s7.1.1: reserved bits of start-up frames are 0 and nothing follows the private data, in accepts and
-/// rejects.
+/// RFC 5044 s7.1.1: reserved bits of start-up frames are 0 and nothing follows the private data, in
+/// accepts and rejects.
 #[test]
 fn nothing_of_an_earlier_message_leaks_into_start_up() {
     let mut scene = soaked();

@@ -1,5 +1,5 @@
-//! The whole stack over a wire that drops, duplicates, reorders and damages frames: every byte arrives once and
-//! unchanged.
+//! The whole stack over a wire that drops, duplicates, reorders and damages frames: every byte
+//! arrives once and unchanged.
 
 use crate::common;
 
@@ -57,9 +57,9 @@ fn survives_corruption_that_the_checksums_detect() {
     survives(FaultRates { corrupt_ppm: 20_000, truncate_ppm: 10_000, ..FaultRates::default() });
 }
 
-/// semantics "Zero copy": the source of a Write changes while frames are lost and retransmitted. A retransmission
-/// carries the same bytes as the first transmission. So no CRC fails, no connection ends, and every byte that
-/// arrives is the old one or the new one.
+/// semantics "Zero copy": the source of a Write changes while frames are lost and retransmitted. A
+/// retransmission carries the same bytes as the first transmission. So no CRC fails, no connection
+/// ends, and every byte that arrives is the old one or the new one.
 #[test]
 fn a_source_that_changes_during_loss_harms_no_other_stream() {
     let rates = FaultRates { drop_ppm: 30_000, reorder_ppm: 20_000, ..FaultRates::default() };
@@ -78,7 +78,8 @@ fn a_source_that_changes_during_loss_harms_no_other_stream() {
         let mut value = 1;
         pair.until("both", |pair| {
             value = 3 - value;
-            // First change the Write's source, then the Read's source, which is shared memory as well.
+            // First change the Write's source, then the Read's source, which is shared memory as
+            // well.
             let changing = if pair.near.completions.is_empty() { &source } else { &target };
             changing.fill(0, BYTES, value).unwrap();
             pair.near.completions.len() == 2

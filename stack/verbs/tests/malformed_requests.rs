@@ -1,5 +1,5 @@
-//! Peers that connect but do not send a valid MPA request (RFC 5044 s7.1.2, s8 code 4): the stack closes TCP without
-//! a message, raises no event, and serves the next peer.
+//! Peers that connect but do not send a valid MPA request (RFC 5044 s7.1.2, s8 code 4): the stack
+//! closes TCP without a message, raises no event, and serves the next peer.
 
 use crate::common;
 
@@ -31,8 +31,8 @@ fn malformed_requests() -> Vec<(&'static str, Vec<u8>, bool)> {
     ]
 }
 
-/// RFC5044-7.1.2-04, RFC5044-7.1.2-21, RFC5044-8-09: invalid bytes end the connection at once; missing bytes end it
-/// at the time limit.
+/// RFC5044-7.1.2-04, RFC5044-7.1.2-21, RFC5044-8-09: invalid bytes end the connection at once;
+/// missing bytes end it at the time limit.
 #[test]
 fn bytes_that_are_no_request_close_the_connection_silently() {
     let mut scene = Scene::new(|config| config.mpa.startup_timeout_ms = 50);

@@ -32,8 +32,8 @@ fn terminated(pair: &mut Pair, far: QueuePair) -> (u8, u8, u8) {
     found.expect("a Terminate was sent")
 }
 
-/// The life of a window in a storage target: bound and advertised in one list, read by the peer, invalidated by the
-/// peer's Send (RFC 5040 s5.3), bound again with another tag.
+/// The life of a window in a storage target: bound and advertised in one list, read by the peer,
+/// invalidated by the peer's Send (RFC 5040 s5.3), bound again with another tag.
 #[test]
 fn a_window_is_bound_for_the_peer_and_invalidated_by_its_send() {
     let mut pair = common::joined();
@@ -91,8 +91,8 @@ fn a_peer_cannot_invalidate_a_region_that_streams_share() {
     pair.until("the Write", |pair| pair.near.completions.iter().any(|one| one.status == OK));
 }
 
-/// RFC 5040 s8.1.1 (2, 7): a region of one stream is valid for that stream only, and its peer may invalidate it.
-/// RFC 5041 s8.2, s8.3 and s8.3.1; RFC 5042 s6.1.1.
+/// RFC 5040 s8.1.1 (2, 7): a region of one stream is valid for that stream only, and its peer may
+/// invalidate it. RFC 5041 s8.2, s8.3 and s8.3.1; RFC 5042 s6.1.1.
 #[test]
 fn a_stream_scoped_region_is_invalidated_by_its_peer_and_refused_to_others() {
     let mut pair = common::joined();
@@ -121,7 +121,8 @@ fn a_stream_scoped_region_is_invalidated_by_its_peer_and_refused_to_others() {
     assert_eq!(terminated(&mut pair, far), (1, 1, 0));
 }
 
-/// RFC 5040 s8.1.1 (6): deregistering never fails, and invalidates everything that is bound to the region.
+/// RFC 5040 s8.1.1 (6): deregistering never fails, and invalidates everything that is bound to the
+/// region.
 #[test]
 fn a_window_ends_with_its_region() {
     let mut pair = common::joined();
@@ -205,7 +206,8 @@ fn a_reserved_stag_is_bound_once_and_never_again() {
     assert_eq!(statuses, [(1, OK), (2, OK), (1, CompletionStatus::MemoryBind)]);
 }
 
-/// Tags may be sent in the private data of the reply: they are bound before the peer's first message is processed.
+/// Tags may be sent in the private data of the reply: they are bound before the peer's first
+/// message is processed.
 #[test]
 fn a_window_bound_before_accept_is_valid_for_the_peers_first_message() {
     let mut pair = common::joined();
@@ -262,8 +264,8 @@ fn lent(pair: &mut Pair, far: QueuePair, byte: u8, access: Access) -> (Region, i
     (pool, window)
 }
 
-/// RFC 5040 s8.1.1 (6): a local invalidation ends a tag at once, in the middle of a long Write. After its completion
-/// memory does not change, and the Write's next segment is refused.
+/// RFC 5040 s8.1.1 (6): a local invalidation ends a tag at once, in the middle of a long Write.
+/// After its completion memory does not change, and the Write's next segment is refused.
 #[test]
 fn a_local_invalidation_ends_a_write_in_progress() {
     let mut pair = common::joined();
@@ -285,8 +287,9 @@ fn a_local_invalidation_ends_a_write_in_progress() {
     assert_ne!(pair.near.completions[0].status, OK);
 }
 
-/// RFC 5040 s5.3: a Send with Invalidate ends a tag during the response to a long Read by it. When the receive
-/// completes, the application owns the memory: the peer reads nothing that is written later.
+/// RFC 5040 s5.3: a Send with Invalidate ends a tag during the response to a long Read by it. When
+/// the receive completes, the application owns the memory: the peer reads nothing that is written
+/// later.
 #[test]
 fn a_send_with_invalidate_ends_a_read_in_progress() {
     let mut pair = common::joined();

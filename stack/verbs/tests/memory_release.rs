@@ -8,8 +8,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 
-/// docs/semantics.md, "Memory": a dropped region belongs to the table; calls for events release it after the core was
-/// quiescent, a bounded number of regions in a call.
+/// docs/semantics.md, "Memory": a dropped region belongs to the table; calls for events release it
+/// after the core was quiescent, a bounded number of regions in a call.
 #[test]
 fn regions_dropped_while_a_core_is_busy_are_released_by_calls_for_events() {
     let mut pair = common::joined();

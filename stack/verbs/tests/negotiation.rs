@@ -1,5 +1,5 @@
-//! The parameters that start-up negotiates, in combination (RFC 5044 s4.3, s4.4, s7.1, RFC 6581 s9): read depths,
-//! indications, markers and CRCs.
+//! The parameters that start-up negotiates, in combination (RFC 5044 s4.3, s4.4, s7.1,
+//! RFC 6581 s9): read depths, indications, markers and CRCs.
 
 use crate::common;
 
@@ -22,7 +22,8 @@ fn depths(ird: u16, ord: u16) -> ReadDepths {
     ReadDepths { ird, ord }
 }
 
-/// Tests one combination: the indication, the framing that both sides request, and the read depths of each side.
+/// Tests one combination: the indication, the framing that both sides request, and the read depths
+/// of each side.
 fn combination(kind: RtrKinds, (markers, crc): (bool, bool), ours: ReadDepths, theirs: ReadDepths) {
     let name = format!("{kind:?}, markers {markers}, CRC {crc}, {ours:?}, {theirs:?}");
     let mut pair = Pair::over(&MemoryConfig::default(), |address| {
@@ -47,7 +48,8 @@ fn combination(kind: RtrKinds, (markers, crc): (bool, bool), ours: ReadDepths, t
     settles(&pair, [near, far], [ours, theirs], &name);
     assert_eq!((pair.near.counter("iwarp_tx_rtrs"), pair.far.counter("iwarp_rx_rtrs")), (1, 1), "{name}");
     assert_eq!(pair.near.counter("iwarp_streams_with_markers"), markers.into(), "{name}");
-    // The responder may send first. Each side may have as many Reads outstanding as was negotiated, and no more.
+    // The responder may send first. Each side may have as many Reads outstanding as was negotiated,
+    // and no more.
     reads(&mut pair, far, false, &name);
     reads(&mut pair, near, true, &name);
 }
@@ -80,7 +82,8 @@ fn reads(pair: &mut Pair, qp: QueuePair, from_near: bool, name: &str) {
     assert_eq!(contents(&sink), pattern(BYTES, 7), "{name}");
 }
 
-/// RFC 6581 s9.1, s9.2 and RFC 5044 s4.3, s4.4: each negotiated parameter in combination with each of the others.
+/// RFC 6581 s9.1, s9.2 and RFC 5044 s4.3, s4.4: each negotiated parameter in combination with each
+/// of the others.
 #[test]
 fn read_depths_and_rtr_together() {
     for kind in KINDS {
@@ -92,9 +95,10 @@ fn read_depths_and_rtr_together() {
     }
 }
 
-/// RFC6581-9.1-08, RFC6581-9.3-02: a responder cannot send a Terminate before the first FPDU arrives (RFC 5044
-/// s7.1.2). If the peer's IRD is below our ORD, s9.1 gives a responder two choices. It adopts the peer's number, or
-/// it rejects and names its own. The Terminate with code 6 is for the initiator.
+/// RFC6581-9.1-08, RFC6581-9.3-02: a responder cannot send a Terminate before the first FPDU
+/// arrives (RFC 5044 s7.1.2). If the peer's IRD is below our ORD, s9.1 gives a responder two
+/// choices. It adopts the peer's number, or it rejects and names its own. The Terminate with code 6
+/// is for the initiator.
 #[test]
 fn a_responder_with_too_small_ird_adopts_the_peers_ord_or_rejects() {
     // The peer has an IRD of 2 and an ORD of 4.
@@ -115,7 +119,8 @@ fn a_responder_with_too_small_ird_adopts_the_peers_ord_or_rejects() {
     assert_eq!(rejected, [1, 0]);
 }
 
-/// RFC 5044 s7.1.1: a Reply Frame with the bit R. The peer gets the same one whatever the reason; the counters differ.
+/// RFC 5044 s7.1.1: a Reply Frame with the bit R. The peer gets the same one whatever the reason;
+/// the counters differ.
 #[test]
 fn a_request_that_finds_the_backlog_full_is_counted_apart() {
     let mut scene = Scene::new(|_| {});

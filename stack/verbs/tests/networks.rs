@@ -1,4 +1,5 @@
-//! Networks other than plain IPv4: IPv6, VLANs, several addresses, and a node that connects to itself.
+//! Networks other than plain IPv4: IPv6, VLANs, several addresses, and a node that connects to
+//! itself.
 
 use crate::common;
 
@@ -86,8 +87,8 @@ fn a_listener_for_all_addresses_of_ipv6_takes_connections_to_each() {
     }
 }
 
-/// RFC 9293 s3.9.1.1 (MUST-44): a connect names no local address, so the network layer selects it before the first SYN: the
-/// one on the network of the peer.
+/// RFC 9293 s3.9.1.1 (MUST-44): a connect names no local address, so the network layer selects it
+/// before the first SYN: the one on the network of the peer.
 #[test]
 fn the_local_address_of_a_connect_is_on_the_network_of_the_peer() {
     for (at, local) in
@@ -111,7 +112,8 @@ fn the_local_address_of_a_connect_is_on_the_network_of_the_peer() {
     }
 }
 
-/// IEEE 802.1Q s9.6: IPv4 and IPv6 in a VLAN. Every frame has the tag, with the priority in its upper three bits.
+/// IEEE 802.1Q s9.6: IPv4 and IPv6 in a VLAN. Every frame has the tag, with the priority in its
+/// upper three bits.
 #[test]
 fn connections_in_a_vlan_send_write_and_read() {
     for at in ["10.0.0.2:4791", "[fd00::2]:4791"] {
@@ -145,7 +147,8 @@ fn nodes_of_different_vlans_cannot_connect() {
     assert!(pair.far.counter("net_drop_vlan") > 0);
 }
 
-/// RFC 4862 s5.4.2: an address is probed first, by a solicitation from no address; a connect meanwhile waits.
+/// RFC 4862 s5.4.2: an address is probed first, by a solicitation from no address; a connect
+/// meanwhile waits.
 #[test]
 fn a_connection_waits_until_its_address_may_be_used() {
     let net = |config: &mut Config, number: u8| {
@@ -160,7 +163,8 @@ fn a_connection_waits_until_its_address_may_be_used() {
     Tap::end(&pair.near);
     let frames = tap.frames();
     let own = "fd00::1".parse::<Ipv6Addr>().expect("an address").octets();
-    // IPv6 with the next header 58 (ICMPv6) from `::`; type 135 is a solicitation, for the address 8 bytes on.
+    // IPv6 with the next header 58 (ICMPv6) from `::`; type 135 is a solicitation, for the address
+    // 8 bytes on.
     let is_probe = |frame: &Vec<u8>| {
         frame[12..14] == [0x86, 0xdd]
             && (frame[20], frame[54]) == (58, 135)

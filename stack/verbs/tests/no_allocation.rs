@@ -35,7 +35,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// design "The loop never allocates": posting, sending, receiving, placing and completing, on both ends.
+/// design "The loop never allocates": posting, sending, receiving, placing and completing, on both
+/// ends.
 #[test]
 fn sends_writes_and_reads_allocate_nothing() {
     let _turn = TURN.lock();
@@ -69,8 +70,8 @@ fn sends_writes_and_reads_allocate_nothing() {
     assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0);
 }
 
-/// The same with tags that are bound and invalidated, and with shared receives; on the server a fast region for each
-/// round.
+/// The same with tags that are bound and invalidated, and with shared receives; on the server a
+/// fast region for each round.
 #[test]
 fn windows_fast_regions_and_shared_receives_allocate_nothing() {
     let _turn = TURN.lock();

@@ -24,8 +24,8 @@ fn cabled() -> (Pair, MemoryControl) {
     (Pair { near, far, at: common::FAR.parse().unwrap() }, cable)
 }
 
-/// semantics "Completions and threads", device events: a link that goes down or up raises one event in every
-/// context. A connection that TCP has not given up continues.
+/// semantics "Completions and threads", device events: a link that goes down or up raises one event
+/// in every context. A connection that TCP has not given up continues.
 #[test]
 fn link_down_and_up_raise_events() {
     let (mut pair, cable) = cabled();
@@ -54,7 +54,8 @@ fn link_down_and_up_raise_events() {
     assert_eq!((pair.near.counter("verbs_link_changes"), pair.far.counter("verbs_link_changes")), (2, 0));
 }
 
-/// Some drivers take no frame while the link is down. A core drops such frames, since it does not sleep while some wait.
+/// Some drivers take no frame while the link is down. A core drops such frames, since it does not
+/// sleep while some wait.
 #[test]
 fn frames_that_a_device_without_a_link_refuses_are_dropped_and_counted() {
     let (mut pair, cable) = cabled();
@@ -72,7 +73,8 @@ fn frames_that_a_device_without_a_link_refuses_are_dropped_and_counted() {
     assert_eq!((pair.near.completions[0].status, &contents(&target)[..5]), (OK, &b"waits"[..]));
 }
 
-/// A list costs one doorbell, however long it is; requests that are posted and processed one by one cost one each.
+/// A list costs one doorbell, however long it is; requests that are posted and processed one by one
+/// cost one each.
 #[test]
 fn a_list_rings_the_doorbell_once() {
     let mut pair = common::joined();
@@ -125,8 +127,8 @@ fn writes(pair: &mut Pair, near: QueuePair, target: &Region, ids: std::ops::Rang
     (0..200).for_each(|_| pair.turn());
 }
 
-/// semantics "Completions and threads": the descriptor is written once for an arming, however many completions
-/// arrive.
+/// semantics "Completions and threads": the descriptor is written once for an arming, however many
+/// completions arrive.
 #[test]
 fn many_completions_wake_once() {
     let (mut pair, near, cq, target) = apart(64);
@@ -138,7 +140,8 @@ fn many_completions_wake_once() {
     assert_eq!(reap(&mut pair.near.ctx, cq), (0..32).collect::<Vec<_>>());
 }
 
-/// RDMAC verbs s8.2.5: completions before arming raise no event, so the application polls once more before it sleeps.
+/// RDMAC verbs s8.2.5: completions before arming raise no event, so the application polls once more
+/// before it sleeps.
 #[test]
 fn arming_requires_another_poll() {
     let (mut pair, near, cq, target) = apart(64);
@@ -166,7 +169,8 @@ fn a_queue_that_grows_while_it_is_armed_still_wakes() {
     assert_eq!(reap(&mut pair.near.ctx, cq), (0..20).collect::<Vec<_>>());
 }
 
-/// Entries that are not reaped count against a smaller size, move with the queue and keep their order.
+/// Entries that are not reaped count against a smaller size, move with the queue and keep their
+/// order.
 #[test]
 fn a_queue_shrinks_to_its_unpolled_completions_at_least() {
     let (mut pair, near, cq, target) = apart(64);
@@ -183,8 +187,8 @@ fn a_queue_shrinks_to_its_unpolled_completions_at_least() {
     assert_eq!(pair.near.counter("verbs_cq_overruns"), 0);
 }
 
-/// A queue of sends, receives and shared receives changes its size in both directions: cores and posts reserve
-/// entries from one account.
+/// A queue of sends, receives and shared receives changes its size in both directions: cores and
+/// posts reserve entries from one account.
 #[test]
 fn a_queue_of_sends_and_shared_receives_changes_its_size() {
     let mut pair = common::joined();
@@ -224,7 +228,8 @@ fn a_queue_of_sends_and_shared_receives_changes_its_size() {
     assert_eq!(pair.far.counter("verbs_cq_full_disconnects"), 0);
 }
 
-/// One queue for a connection's sends and its own receives: they share its entries, and each keeps its order.
+/// One queue for a connection's sends and its own receives: they share its entries, and each keeps
+/// its order.
 #[test]
 fn sends_and_receives_of_one_connection_share_a_queue() {
     let mut pair = common::joined();

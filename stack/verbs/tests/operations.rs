@@ -14,8 +14,8 @@ fn remote(region: &ironwarp::Region, offset: u64) -> RemoteMemory {
     RemoteMemory { stag: region.stag(), tagged_offset: region.base_to() + offset }
 }
 
-/// RFC 5040 s5.1, RFC 5041 s5.3: a Send is placed in the oldest receive, whole, and completes at both ends.
-/// RFC 5040 s5.3; RFC 5041 s4.1 and s5.4.
+/// RFC 5040 s5.1, RFC 5041 s5.3: a Send is placed in the oldest receive, whole, and completes at
+/// both ends. RFC 5040 s5.3; RFC 5041 s4.1 and s5.4.
 #[test]
 fn a_send_of_any_size_lands_in_the_posted_receive() {
     let mut pair = common::joined();
@@ -106,7 +106,8 @@ fn gather_and_scatter_lists_of_sixteen_elements_join_in_order() {
     let mut pair = common::joined();
     let (near, far) = pair.connect();
     let (source, sink) = (pair.near.memory(&pattern(3200, 4)), pair.far.memory(&[0; 3200]));
-    // Every second block of 100 bytes of the source, scattered into pieces of 100 bytes from the end.
+    // Every second block of 100 bytes of the source, scattered into pieces of 100 bytes from the
+    // end.
     let gather: Vec<_> = (0..16).map(|i| source.slice(i * 200, 100).unwrap()).collect();
     let scatter: Vec<_> = (0..16).map(|i| sink.slice(1500 - i * 100, 100).unwrap()).collect();
     pair.far.ctx.post_recv(far, &RecvWr::new(1, &scatter)).unwrap();
@@ -217,7 +218,8 @@ fn the_hold_off_delays_the_initiators_first_fpdu() {
         pair.far.ctx.accept(request, far, b"").unwrap();
     }
     pair.until("the first Send", |pair| !pair.far.completions.is_empty());
-    // The clock advances between the two readings, so the measured delay can only be longer than the real one.
+    // The clock advances between the two readings, so the measured delay can only be longer than
+    // the real one.
     assert!((pair.near.worker.now() - before).0 >= HOLD_OFF_US * 1_000);
     // After that the hold-off delays nothing.
     pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"second")).unwrap();

@@ -1,8 +1,8 @@
-//! RFC 5040 appendix B as a test: every pair of operations that one side issues, the result at the remote peer, and
-//! the result at the local peer.
+//! RFC 5040 appendix B as a test: every pair of operations that one side issues, the result at the
+//! remote peer, and the result at the local peer.
 //!
-//! The table's guarantees are those of s5.5. Where the table gives no guarantee, this stack keeps the order, because
-//! TCP does. The test then checks what the stack does.
+//! The table's guarantees are those of s5.5. Where the table gives no guarantee, this stack keeps
+//! the order, because TCP does. The test then checks what the stack does.
 
 use crate::common;
 
@@ -51,7 +51,8 @@ impl Op {
 /// The payload of each of the peer's messages, the first and the later one.
 const CARRIED: [[u8; BYTES]; 2] = [[1; BYTES], [2; BYTES]];
 
-/// Returns the two messages that the peer sends, all of them about `target`, and a final empty Send.
+/// Returns the two messages that the peer sends, all of them about `target`, and a final empty
+/// Send.
 fn said(row: (Op, Op), target: &Region) -> Vec<u8> {
     let (mut sends, mut reads) = (0, 0);
     let mut octets = Vec::new();
@@ -88,8 +89,8 @@ fn asked() -> (Scene, Region) {
     (scene, target)
 }
 
-/// Returns the responses to the Reads of `row`, in order of arrival. An operation before a Read completes before the
-/// response is generated.
+/// Returns the responses to the Reads of `row`, in order of arrival. An operation before a Read
+/// completes before the response is generated.
 fn answers(scene: &mut Scene, row: (Op, Op)) -> Vec<Vec<u8>> {
     let asked: Vec<u32> =
         (1..).zip([row.0, row.1]).filter(|(_, op)| *op == Read).map(|(sink, _)| sink).collect();
@@ -123,8 +124,8 @@ fn the_table_of_ordering_holds_for_every_pair() {
             // Rule 10: delivered in the order of sending.
             assert!(done.iter().map(|one| (one.wr_id, one.status)).eq((1..=sends as u64).map(|id| (id, OK))));
             assert!(done[..sends - 1].iter().all(|one| one.byte_len as usize == BYTES));
-            // The final Send guarantees that everything before it is placed (rule 5). If two messages write one
-            // place, the later one remains.
+            // The final Send guarantees that everything before it is placed (rule 5). If two
+            // messages write one place, the later one remains.
             let last = match row {
                 (_, Send | Write) => CARRIED[1].to_vec(),
                 (Send | Write, Read) => CARRIED[0].to_vec(),
@@ -135,8 +136,8 @@ fn the_table_of_ordering_holds_for_every_pair() {
             match row {
                 // Rules 12 and 17: the response contains what was sent before the Read.
                 (Send | Write, Read) => assert_eq!(answers, [last], "{row:?} cut at {cut}"),
-                // Rule 12: it may also contain what was sent after the Read. Each octet is the old one or the new
-                // one.
+                // Rule 12: it may also contain what was sent after the Read. Each octet is the old
+                // one or the new one.
                 (Read, Send | Write) => {
                     assert_eq!((answers.len(), answers[0].len()), (1, BYTES));
                     assert!(answers[0].iter().all(|octet| [0, 2].contains(octet)), "{row:?}: {answers:?}");
@@ -173,8 +174,8 @@ fn completed(scene: &Scene) -> Vec<u64> {
     scene.node.completions.iter().map(|done| done.wr_id).collect()
 }
 
-/// RFC 5040 s5.5 rules 13 to 15 and 19, the local peer: every pair is sent and completes in the order of posting. A
-/// fence holds an operation that follows a Read, and nothing else.
+/// RFC 5040 s5.5 rules 13 to 15 and 19, the local peer: every pair is sent and completes in the
+/// order of posting. A fence holds an operation that follows a Read, and nothing else.
 #[test]
 fn every_pair_leaves_and_completes_in_the_order_of_posting() {
     for (first, later) in ROWS {

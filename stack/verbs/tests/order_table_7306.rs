@@ -1,8 +1,9 @@
-//! RFC 7306 s7 as a test: every pair of operations of its table that one side issues, the result at the remote peer,
-//! and the result at the local peer. Also its rules of order (s5.4) for Reads and Atomics that share a queue.
+//! RFC 7306 s7 as a test: every pair of operations of its table that one side issues, the result at
+//! the remote peer, and the result at the local peer. Also its rules of order (s5.4) for Reads and
+//! Atomics that share a queue.
 //!
-//! Where the table gives no guarantee, this stack keeps the order, because TCP does. The model contains the other
-//! outcomes that the table allows.
+//! Where the table gives no guarantee, this stack keeps the order, because TCP does. The model
+//! contains the other outcomes that the table allows.
 
 use crate::common;
 
@@ -35,7 +36,8 @@ enum Op {
 
 use Op::{Atomic, Immediate, Read, Send, Write};
 
-/// The rows of s7, in its order. The row "Immediate Data or Send" before Immediate Data becomes two rows.
+/// The rows of s7, in its order. The row "Immediate Data or Send" before Immediate Data becomes two
+/// rows.
 const ROWS: [(Op, Op); 16] = [
     (Immediate, Send),
     (Immediate, Write),
@@ -116,7 +118,8 @@ fn asked(ird: u16) -> (Scene, Region) {
     (scene, target)
 }
 
-/// Returns the two messages that the peer sends, all of them about one word, and a final empty Send.
+/// Returns the two messages that the peer sends, all of them about one word, and a final empty
+/// Send.
 fn said(row: (Op, Op), target: &Region) -> Vec<u8> {
     let (mut sends, mut asks) = (0, 0);
     let (stag, to) = place(target);
@@ -136,9 +139,9 @@ fn said(row: (Op, Op), target: &Region) -> Vec<u8> {
     octets
 }
 
-/// Returns the allowed final values of the word, each with the values that the responses return, if the messages are
-/// executed one after the other. The later message may be placed before the response to the earlier one is generated
-/// (s7: Send or Write behind an Atomic).
+/// Returns the allowed final values of the word, each with the values that the responses return, if
+/// the messages are executed one after the other. The later message may be placed before the
+/// response to the earlier one is generated (s7: Send or Write behind an Atomic).
 fn outcomes(row: (Op, Op)) -> Vec<(u64, Vec<u64>)> {
     let turns = [(row.0, CARRIED[0]), (row.1, CARRIED[1])];
     let one_by_one = |order: [usize; 2]| {
@@ -163,8 +166,8 @@ fn outcomes(row: (Op, Op)) -> Vec<(u64, Vec<u64>)> {
     found
 }
 
-/// RFC7306-7-01 to RFC7306-7-08, RFC7306-6.4-01 and RFC7306-6.3-03, the remote peer: for every pair, in one TCP
-/// segment and in many.
+/// RFC7306-7-01 to RFC7306-7-08, RFC7306-6.4-01 and RFC7306-6.3-03, the remote peer: for every
+/// pair, in one TCP segment and in many.
 #[test]
 fn the_table_of_ordering_holds_for_every_pair() {
     for row in ROWS {
@@ -184,7 +187,8 @@ fn the_table_of_ordering_holds_for_every_pair() {
                     );
                 }
                 let octets = answer[answer.len() - 8..].try_into().unwrap();
-                // Atomic Responses are big-endian. A Read Response contains the octets as they are in memory.
+                // Atomic Responses are big-endian. A Read Response contains the octets as they are
+                // in memory.
                 answers.push(if opcode == 11 {
                     u64::from_be_bytes(octets)
                 } else {
@@ -221,8 +225,8 @@ fn post(scene: &mut Scene, qp: QueuePair, id: u64, op: Op, sink: &Region, fenced
     scene.node.ctx.post_send(qp, &if fenced { wr.fenced() } else { wr }).unwrap();
 }
 
-/// The peer responds with `value` to the Read or Atomic Request in `asked`; `atomics` counts the Atomic Responses so
-/// far.
+/// The peer responds with `value` to the Read or Atomic Request in `asked`; `atomics` counts the
+/// Atomic Responses so far.
 fn answer(scene: &mut Scene, asked: &[u8], atomics: &mut u32, value: u64) {
     let field = |at: usize| u32::from_be_bytes(asked[at..at + 4].try_into().unwrap());
     if asked[1] & 0x0f == 10 {
@@ -252,9 +256,9 @@ fn calling(ord: u16) -> (Scene, QueuePair, Region) {
     (scene, qp, sink)
 }
 
-/// RFC7306-5.4-01, RFC7306-5.4-08 and RFC7306-6.3-06, the local peer: every pair is sent and completes in the order
-/// of posting. A Read or Atomic completes when its response arrives. A fence holds an operation that follows a Read
-/// or Atomic, and nothing else.
+/// RFC7306-5.4-01, RFC7306-5.4-08 and RFC7306-6.3-06, the local peer: every pair is sent and
+/// completes in the order of posting. A Read or Atomic completes when its response arrives. A fence
+/// holds an operation that follows a Read or Atomic, and nothing else.
 #[test]
 fn every_pair_leaves_and_completes_in_the_order_of_posting() {
     for (first, later) in ROWS {
@@ -318,7 +322,8 @@ enum Question {
     Matching([u64; 4]),
 }
 
-/// Operands with long carries, operands whose fields end at octet boundaries, and arbitrary operands.
+/// Operands with long carries, operands whose fields end at octet boundaries, and arbitrary
+/// operands.
 fn operand() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),
@@ -387,8 +392,9 @@ proptest! {
         prop_assert_eq!(&contents(&target)[32..40], &[0; 8]);
     }
 
-    /// RFC7306-5.2-01: the number of outstanding Reads and Atomics together does not exceed ORD. Each response
-    /// allows one more request. All complete in the order of posting, with the values of their responses.
+    /// RFC7306-5.2-01: the number of outstanding Reads and Atomics together does not exceed ORD.
+    /// Each response allows one more request. All complete in the order of posting, with the values
+    /// of their responses.
     #[test]
     fn reads_and_atomics_share_what_may_be_outstanding(
         ord in 1..5u16,

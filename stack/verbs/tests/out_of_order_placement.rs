@@ -21,9 +21,9 @@ fn placing(address: &str) -> Config {
     config
 }
 
-/// Runs Writes, Sends and Reads over a wire that drops, duplicates and reorders; every octet must arrive once and
-/// unchanged. Returns the number of segments that were placed early at the far node and at the near node, which
-/// reads.
+/// Runs Writes, Sends and Reads over a wire that drops, duplicates and reorders; every octet must
+/// arrive once and unchanged. Returns the number of segments that were placed early at the far node
+/// and at the near node, which reads.
 fn transfer(config: fn(&str) -> Config, far_setting: Option<bool>) -> [u64; 2] {
     let rates =
         FaultRates { drop_ppm: 20_000, duplicate_ppm: 20_000, reorder_ppm: 50_000, ..FaultRates::default() };
@@ -65,8 +65,8 @@ fn transfer(config: fn(&str) -> Config, far_setting: Option<bool>) -> [u64; 2] {
     counts
 }
 
-/// RFC5041-5.3-04, RFC5041-3-05: with markers, segments behind a lost or late segment are placed at once. One side
-/// places Writes, the other side places Read Responses.
+/// RFC5041-5.3-04, RFC5041-3-05: with markers, segments behind a lost or late segment are placed at
+/// once. One side places Writes, the other side places Read Responses.
 #[test]
 fn segments_after_a_lost_one_are_placed_at_once() {
     let [writes, responses] = transfer(placing, None);

@@ -1,5 +1,6 @@
-//! A core that stood still for minutes, such as that of a stopped process or virtual machine: what its peers have answered
-//! meanwhile waits in its device, behind more frames than an iteration reads, and counts although the time for it is over.
+//! A core that stood still for minutes, such as that of a stopped process or virtual machine: what
+//! its peers have answered meanwhile waits in its device, behind more frames than an iteration
+//! reads, and counts although the time for it is over.
 
 use crate::common;
 
@@ -21,7 +22,8 @@ impl Clock for VirtualClock {
     }
 }
 
-/// Bytes of a Write of some 180 segments: more than an iteration reads, fewer than the device holds.
+/// Bytes of a Write of some 180 segments: more than an iteration reads, fewer than the device
+/// holds.
 const BULK_BYTES: usize = 1 << 18;
 
 /// Turns in which the far node has sent such a Write.
@@ -85,7 +87,8 @@ impl Paused {
         self.pair.near.worker.poll(1);
     }
 
-    /// The far node answers. Then the near core stands still for ten minutes, and goes on with one burst.
+    /// The far node answers. Then the near core stands still for ten minutes, and goes on with one
+    /// burst.
     fn pause(&mut self) {
         (0..8).for_each(|_| self.pair.far.turn());
         self.clock.0.fetch_add(600_000_000_000, Ordering::Relaxed);
@@ -125,7 +128,8 @@ fn has_failed(events: &[Event], of: QueuePair) -> bool {
     events.iter().any(|event| matches!(event, Event::ConnectFailed { qp, .. } if *qp == of))
 }
 
-/// RFC 6298 s5.1: the acknowledgement and the answer are there, so nothing is sent again and no Read is given up.
+/// RFC 6298 s5.1: the acknowledgement and the answer are there, so nothing is sent again and no
+/// Read is given up.
 #[test]
 fn an_answer_that_waits_completes_a_read_whose_time_is_over() {
     let mut paused = Paused::new();

@@ -65,8 +65,8 @@ fn a_queue_shrinks_to_its_reserved_slots_at_least() {
     assert_eq!(ids, (0..8).collect::<Vec<_>>());
 }
 
-/// RDMAC verbs s8.2.5: one event for one arming. Solicited completions are those of solicited Sends, and failed
-/// ones.
+/// RDMAC verbs s8.2.5: one event for one arming. Solicited completions are those of solicited
+/// Sends, and failed ones.
 #[test]
 fn unsolicited_completions_do_not_wake_a_queue_armed_for_solicited_ones() {
     let mut pair = common::joined();
@@ -102,7 +102,8 @@ fn sixteen_elements_are_gathered_and_scattered_in_order() {
     let mut pair = common::joined();
     let (near, far) = pair.connect();
     let (source, sink) = (pair.near.memory(&pattern(4096, 3)), pair.far.memory(&[0; 4096]));
-    // In reverse order at the source: 256 bytes each, one of them empty with a tag that does not exist.
+    // In reverse order at the source: 256 bytes each, one of them empty with a tag that does not
+    // exist.
     let mut gather: Vec<Sge> = (0..16).rev().map(|i| source.slice(i * 256, 256).unwrap()).collect();
     gather[5] = Sge { len: 0, lkey: ironwarp::STag(0xbad), ..gather[5] };
     let scatter: Vec<Sge> = (0..16).map(|i| sink.slice(i * 256, 256).unwrap()).collect();
@@ -119,8 +120,8 @@ fn sixteen_elements_are_gathered_and_scattered_in_order() {
     assert!(matches!(refused, Err(PostError::TooManySges { requested: 17, allowed: 16 })));
 }
 
-/// RDMAC verbs s8.1: a list is posted in order; the first request that cannot be posted stops it, and its index is
-/// returned.
+/// RDMAC verbs s8.1: a list is posted in order; the first request that cannot be posted stops it,
+/// and its index is returned.
 #[test]
 fn a_list_is_posted_up_to_the_first_error() {
     let mut pair = common::joined();
@@ -139,8 +140,8 @@ fn a_list_is_posted_up_to_the_first_error() {
     assert_eq!(contents(&target)[0], b'b');
 }
 
-/// Receives of a list are used in order; the ones before the first error are posted, and their number
-/// is returned.
+/// Receives of a list are used in order; the ones before the first error are posted, and their
+/// number is returned.
 #[test]
 fn a_list_of_receives_is_posted_up_to_the_first_error() {
     let mut pair = common::joined();
@@ -215,7 +216,8 @@ fn query_returns_every_limit() {
     assert_eq!((said, limits.private_data_bytes_accepted), ([255, 251], 512));
 }
 
-/// Every limit is enforced: the largest value is accepted, and one more is refused with the limit's name.
+/// Every limit is enforced: the largest value is accepted, and one more is refused with the limit's
+/// name.
 #[test]
 fn the_reported_object_limits_are_exact() {
     let mut pair = common::joined();
@@ -258,7 +260,8 @@ fn the_reported_object_limits_are_exact() {
     assert!(matches!(refused, Err(VerbsError::PrivateDataTooLong(252))));
 }
 
-/// RDMAC verbs s6.2, s6.3: completion queues and shared receive queues report their attributes and state.
+/// RDMAC verbs s6.2, s6.3: completion queues and shared receive queues report their attributes and
+/// state.
 #[test]
 fn query_cq_and_srq_return_their_attributes() {
     let mut pair = common::joined();
@@ -292,7 +295,8 @@ fn query_cq_and_srq_return_their_attributes() {
     assert!(matches!(pair.far.ctx.query_srq(srq), Err(VerbsError::UnknownSharedReceiveQueue)));
 }
 
-/// SQ drain: requests posted before a disconnect are executed, later ones are refused (RFC 5040 s6.2).
+/// SQ drain: requests posted before a disconnect are executed, later ones are refused
+/// (RFC 5040 s6.2).
 #[test]
 fn a_draining_queue_pair_completes_posted_work_and_refuses_new_posts() {
     let mut pair = common::joined();
@@ -314,7 +318,8 @@ fn a_draining_queue_pair_completes_posted_work_and_refuses_new_posts() {
     assert_eq!(contents(&target), pattern(100_000, 4));
 }
 
-/// Free slots are counted lazily: a list that needs more than the known free slots finds slots that became free.
+/// Free slots are counted lazily: a list that needs more than the known free slots finds slots that
+/// became free.
 #[test]
 fn a_list_uses_the_slots_that_completed_requests_freed() {
     let mut pair = common::joined();

@@ -1,5 +1,5 @@
-//! Shares of common resources: of a peer in shared receives (RFC 5042 s6.4.3.1) and in slots of connections in
-//! set-up, of a context in the stack's objects (RFC 5042 s6.4.1).
+//! Shares of common resources: of a peer in shared receives (RFC 5042 s6.4.3.1) and in slots of
+//! connections in set-up, of a context in the stack's objects (RFC 5042 s6.4.1).
 
 use crate::common;
 
@@ -67,9 +67,9 @@ impl Shared {
     }
 }
 
-/// RFC 5042 s6.4.3.1 (RFC5040-8.1.2-09, RFC5041-8.3.2-07): a peer that consumes more shared receives than its share
-/// before new ones are posted is detected. If the share is enforced, its connection ends, and the other queue pairs
-/// keep theirs.
+/// RFC 5042 s6.4.3.1 (RFC5040-8.1.2-09, RFC5041-8.3.2-07): a peer that consumes more shared
+/// receives than its share before new ones are posted is detected. If the share is enforced, its
+/// connection ends, and the other queue pairs keep theirs.
 #[test]
 fn only_the_peer_that_exceeds_its_receive_share_ends() {
     let mut shared = shared(Some(ReceiveShare { receives: 3, enforced: true }));
@@ -90,8 +90,8 @@ fn only_the_peer_that_exceeds_its_receive_share_ends() {
     assert_eq!(shared.received(), 6, "the other has its three, of the five that were left");
 }
 
-/// Posts replace consumed receives, oldest first, and restore the share: a peer whose messages are processed may
-/// continue for ever.
+/// Posts replace consumed receives, oldest first, and restore the share: a peer whose messages are
+/// processed may continue for ever.
 #[test]
 fn every_posted_receive_credits_the_share() {
     let mut shared = shared(Some(ReceiveShare { receives: 2, enforced: true }));
@@ -118,8 +118,8 @@ fn exceeding_a_share_raises_an_event_and_does_not_end_the_queue_pair() {
     assert_eq!(shared.told(), [greedy, greedy], "and over it again");
 }
 
-/// Shares that are exceeded repeatedly cost the core nothing while the application reads no events. It gets one for
-/// each queue pair later.
+/// Shares that are exceeded repeatedly cost the core nothing while the application reads no events.
+/// It gets one for each queue pair later.
 #[test]
 fn unread_events_do_not_accumulate() {
     let mut shared = shared(Some(ReceiveShare { receives: 1, enforced: false }));
@@ -214,8 +214,8 @@ fn asks(scene: &Scene) -> Vec<std::net::IpAddr> {
     scene.node.events.iter().filter_map(asked).collect()
 }
 
-/// RFC 5042 s6.4.1: slots for connections in set-up are few. A host that opens many and sends nothing does not
-/// exclude another: its own oldest connection is dropped.
+/// RFC 5042 s6.4.1: slots for connections in set-up are few. A host that opens many and sends
+/// nothing does not exclude another: its own oldest connection is dropped.
 #[test]
 fn a_silent_initiator_does_not_block_another() {
     let mut scene = listening();
@@ -229,8 +229,8 @@ fn a_silent_initiator_does_not_block_another() {
     assert_eq!(scene.node.counter("verbs_half_open_evicted"), 1);
 }
 
-/// The host with the most connections loses one, a silent one before one with a request, and never to a host that
-/// would then have as many.
+/// The host with the most connections loses one, a silent one before one with a request, and never
+/// to a host that would then have as many.
 #[test]
 fn the_host_with_the_most_half_open_connections_loses_one() {
     let mut scene = listening();
@@ -254,9 +254,9 @@ fn the_host_with_the_most_half_open_connections_loses_one() {
     scene.until("the one that asked", |scene| scene.node.is_established(qp));
 }
 
-/// RFC 5042 s6.4.1 (RFC5040-8.1.2-07, RFC5041-8.3.2-06): a context gets its share of each kind of object and no
-/// more, even if others are free. Destroyed objects do not count.
-/// RFC 5040 s8.1.2; RFC 5041 s8.3.2; RFC 5042 s2.1.
+/// RFC 5042 s6.4.1 (RFC5040-8.1.2-07, RFC5041-8.3.2-06): a context gets its share of each kind of
+/// object and no more, even if others are free. Destroyed objects do not count. RFC 5040 s8.1.2;
+/// RFC 5041 s8.3.2; RFC 5042 s2.1.
 #[test]
 fn one_context_takes_no_more_than_its_share() {
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {

@@ -30,12 +30,14 @@ fn q7_a_plain_reply_is_retried_in_revision_1() {
     is_asked_again(&mut scene, qp);
 }
 
-/// Q7: the peer's FIN may arrive in the segment of the reply. It ends the first connection, not the second.
+/// Q7: the peer's FIN may arrive in the segment of the reply. It ends the first connection, not the
+/// second.
 #[test]
 fn q7_a_plain_reply_with_fin_in_one_segment_still_falls_back() {
     let mut scene = Scene::new(|_| {});
     let (qp, ..) = scene.calls(REQUEST.len());
-    // The reply is lost and is retransmitted together with the FIN, so that our TCP reports both at once.
+    // The reply is lost and is retransmitted together with the FIN, so that our TCP reports both at
+    // once.
     let rx = FaultRates { drop_ppm: 1_000_000, ..FaultRates::default() };
     scene.node.worker.port_control().set_faults(Faults { seed: 1, rx, tx: FaultRates::default() });
     scene.peer.say(&reply(0x40, 1, b""));
@@ -45,8 +47,8 @@ fn q7_a_plain_reply_with_fin_in_one_segment_still_falls_back() {
     is_asked_again(&mut scene, qp);
 }
 
-/// A reject in the form of revision 1 is a reject: the stack does not retry, and the application gets its private
-/// data.
+/// A reject in the form of revision 1 is a reject: the stack does not retry, and the application
+/// gets its private data.
 #[test]
 fn a_plain_reject_of_an_enhanced_request_is_not_retried() {
     for revision in [1, 2] {

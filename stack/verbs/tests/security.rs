@@ -1,7 +1,8 @@
-//! The requirements of RFC 5040 s8.1.1 and RFC 5042 s5, s6 on an RNIC, one test for each that two nodes can show.
+//! The requirements of RFC 5040 s8.1.1 and RFC 5042 s5, s6 on an RNIC, one test for each that two
+//! nodes can show.
 //!
-//! Bounds, wrap, rights and the code of each refusal have tests of their own beside the table of regions and the
-//! stream. These tests show what only a whole node can show.
+//! Bounds, wrap, rights and the code of each refusal have tests of their own beside the table of
+//! regions and the stream. These tests show what only a whole node can show.
 
 use super::common;
 
@@ -25,8 +26,8 @@ fn again(pair: &mut Pair) -> (QueuePair, QueuePair) {
     pair.connect()
 }
 
-/// RFC 5040 s8.1.1 (1): a stream of one protection domain cannot use a tag of another, to write or to read.
-/// RFC 5041 s8.3.1; RFC 5042 s6.1.1.
+/// RFC 5040 s8.1.1 (1): a stream of one protection domain cannot use a tag of another, to write or
+/// to read. RFC 5041 s8.3.1; RFC 5042 s6.1.1.
 #[test]
 fn a_stream_cannot_use_a_tag_of_another_protection_domain() {
     let mut pair = common::joined();
@@ -42,8 +43,8 @@ fn a_stream_cannot_use_a_tag_of_another_protection_domain() {
     assert_eq!((contents(&foreign), contents(&sink)), (pattern(64, 1), vec![0; 64]));
 }
 
-/// RFC 5040 s8.1.1 (3): byte granularity, on either side of a region that has neighbours in the same allocation.
-/// RFC 5041 s8.3.1; RFC 5042 s6.2.1.
+/// RFC 5040 s8.1.1 (3): byte granularity, on either side of a region that has neighbours in the
+/// same allocation. RFC 5041 s8.3.1; RFC 5042 s6.2.1.
 #[test]
 fn no_byte_outside_a_region_is_accessed() {
     let mut pair = common::joined();
@@ -70,9 +71,8 @@ fn no_byte_outside_a_region_is_accessed() {
     assert_eq!(contents(&pool), vec![7; 4096]);
 }
 
-/// RFC 5040 s8.1.1 (6), RFC 5041 s8.3.1: after the token of a revocation is complete, the network does not change the buffer, even
-/// while a long Write is under way.
-/// RFC 5042 s6.2.2.
+/// RFC 5040 s8.1.1 (6), RFC 5041 s8.3.1: after the token of a revocation is complete, the network
+/// does not change the buffer, even while a long Write is under way. RFC 5042 s6.2.2.
 #[test]
 fn a_revoked_buffer_is_never_written() {
     let mut pair = common::joined();
@@ -91,7 +91,8 @@ fn a_revoked_buffer_is_never_written() {
     assert!(contents(&target) == then, "the buffer changed after its revocation");
 }
 
-/// RFC 5040 s8.1.1 (8), RFC 5042 s6.1.1: tags are hard to predict, sparse over the whole range and not reused soon.
+/// RFC 5040 s8.1.1 (8), RFC 5042 s6.1.1: tags are hard to predict, sparse over the whole range and
+/// not reused soon.
 #[test]
 fn stags_are_sparse_unpredictable_and_reused_late() {
     let pair = common::joined();
@@ -124,8 +125,8 @@ fn a_guessed_stag_ends_the_connection() {
     assert_eq!(contents(&target), [5; 64]);
 }
 
-/// RFC 5042 s6.1.1, s8.1.1: a host that guesses tags is refused for a while after some wrong ones. Its connections that
-/// exist go on.
+/// RFC 5042 s6.1.1, s8.1.1: a host that guesses tags is refused for a while after some wrong ones.
+/// Its connections that exist go on.
 #[test]
 fn a_host_that_guesses_stags_is_refused_for_a_while() {
     const GUESSES: u64 = 5;
@@ -156,8 +157,8 @@ fn a_host_that_guesses_stags_is_refused_for_a_while() {
     assert_eq!(&contents(&target)[..4], b"fine");
 }
 
-/// The rights REMOTE_READ and REMOTE_WRITE are separate: a peer cannot read memory that it may only write, nor write
-/// memory that it may only read.
+/// The rights REMOTE_READ and REMOTE_WRITE are separate: a peer cannot read memory that it may only
+/// write, nor write memory that it may only read.
 #[test]
 fn read_and_write_rights_are_separate() {
     let mut pair = common::joined();
@@ -179,9 +180,9 @@ fn read_and_write_rights_are_separate() {
     pair.until("both", |pair| pair.near.completions.iter().filter(|one| one.status == OK).count() == 2);
 }
 
-/// RFC 5042 s6.4.3 and RFC 5040 s8.1.1 (10, 11): limits apply to each process and each connection, and the error
-/// names the limit.
-/// RFC 5040 s8.1.2; RFC 5041 s8.3 and s8.3.2; RFC 5042 s2.1, s6.4 and s6.4.3.2.
+/// RFC 5042 s6.4.3 and RFC 5040 s8.1.1 (10, 11): limits apply to each process and each connection,
+/// and the error names the limit. RFC 5040 s8.1.2; RFC 5041 s8.3 and s8.3.2; RFC 5042 s2.1, s6.4
+/// and s6.4.3.2.
 #[test]
 fn every_limit_is_a_named_error_and_leaves_others_unaffected() {
     let mut pair = common::joined_with(|address| {
@@ -210,8 +211,8 @@ fn every_limit_is_a_named_error_and_leaves_others_unaffected() {
     pair.until("the connection's next Write", |pair| pair.near.completions.len() == 1);
 }
 
-/// RFC 5040 s8.1.2: responder queue entries belong to one connection. A connection with all entries taken by long
-/// Reads, and with more Reads waiting, takes no entry from another connection.
+/// RFC 5040 s8.1.2: responder queue entries belong to one connection. A connection with all entries
+/// taken by long Reads, and with more Reads waiting, takes no entry from another connection.
 /// RFC 5042 s6.4.4 and s7.2.
 #[test]
 fn reads_of_one_connection_do_not_use_the_ird_of_another() {
@@ -242,8 +243,8 @@ fn reads_of_one_connection_do_not_use_the_ird_of_another() {
     assert!(pair.near.completions.iter().all(|done| done.status == OK));
 }
 
-/// RFC 5040 s8.1.1 (10): a completion queue reserves no more entries than it has, so it never overflows.
-/// RFC 5042 s6.4.3.2 and s6.4.6.
+/// RFC 5040 s8.1.1 (10): a completion queue reserves no more entries than it has, so it never
+/// overflows. RFC 5042 s6.4.3.2 and s6.4.6.
 #[test]
 fn a_completion_queue_never_overflows() {
     let mut pair = common::joined();
@@ -265,7 +266,8 @@ fn a_completion_queue_never_overflows() {
     assert_eq!(pair.near.counter("verbs_cq_overruns"), 0);
 }
 
-/// A storm: an error ends every queue pair, many times over. Other connections are unaffected, and nothing leaks.
+/// A storm: an error ends every queue pair, many times over. Other connections are unaffected, and
+/// nothing leaks.
 #[test]
 fn a_terminate_storm_leaves_others_unaffected_and_leaks_nothing() {
     let mut pair = common::joined();

@@ -1,8 +1,8 @@
-//! Start-up frames and first FPDUs, divided among TCP segments at every octet (RFC 5044 s5.1, s6, s7.1.2; RFC 6581
-//! s6).
+//! Start-up frames and first FPDUs, divided among TCP segments at every octet (RFC 5044 s5.1, s6,
+//! s7.1.2; RFC 6581 s6).
 //!
-//! A receiver cannot rely on segmentation. Linux siw sends its reply and its first FPDU in one segment, and a device
-//! between two hosts may cut anywhere.
+//! A receiver cannot rely on segmentation. Linux siw sends its reply and its first FPDU in one
+//! segment, and a device between two hosts may cut anywhere.
 
 use crate::common;
 
@@ -13,7 +13,8 @@ use ironwarp::{CompletionStatus, ConnectParams, Event, MpaRevision, QueuePair, R
 
 const SAID: &[u8] = b"first words";
 
-/// An initiator of each kind: its parameters, the length of its request, and the reply that it receives.
+/// An initiator of each kind: its parameters, the length of its request, and the reply that it
+/// receives.
 struct Caller {
     params: ConnectParams<'static>,
     markers: bool,
@@ -58,8 +59,8 @@ fn with_receive(scene: &mut Scene) -> (QueuePair, Region) {
     (qp, inbox)
 }
 
-/// The peer sends `octets` in the pieces that `cuts` define. It sends each piece after the node has received the one
-/// before.
+/// The peer sends `octets` in the pieces that `cuts` define. It sends each piece after the node has
+/// received the one before.
 fn say_in_pieces(scene: &mut Scene, octets: &[u8], cuts: impl IntoIterator<Item = usize>) {
     let mut from = 0;
     for cut in cuts.into_iter().chain([octets.len()]) {
@@ -139,8 +140,8 @@ fn is_called(markers: bool, request: &[u8], cuts: &[usize], fpdu_cuts: &[usize])
     assert!(scene.node.is_established(qp), "{:?}", scene.node.events);
 }
 
-/// RFC 5044 s7.1.2, rules 2 and 4: requests of both revisions, and the first FPDU, after which the responder may
-/// send. Each is cut once at every octet, and octet by octet.
+/// RFC 5044 s7.1.2, rules 2 and 4: requests of both revisions, and the first FPDU, after which the
+/// responder may send. Each is cut once at every octet, and octet by octet.
 #[test]
 fn a_request_and_the_first_fpdu_are_cut_at_every_octet() {
     let requests = [

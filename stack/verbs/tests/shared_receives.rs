@@ -1,5 +1,5 @@
-//! Shared receive queues: which message consumes which receive, limit events, missing receives and missing
-//! completion slots.
+//! Shared receive queues: which message consumes which receive, limit events, missing receives and
+//! missing completion slots.
 
 use super::common;
 
@@ -11,7 +11,8 @@ use ironwarp::{
 
 const OK: CompletionStatus = CompletionStatus::Success;
 
-/// Two connections whose far queue pairs share one receive queue, with `slots` receives of 8 bytes in one region.
+/// Two connections whose far queue pairs share one receive queue, with `slots` receives of 8 bytes
+/// in one region.
 struct Shared {
     pair: Pair,
     near: [QueuePair; 2],
@@ -106,8 +107,8 @@ fn a_post_always_refills_the_queue() {
     assert_eq!(shared.pair.far.counter("verbs_cq_overruns"), 0);
 }
 
-/// A completion queue that is as deep as the queues that use it is enough, also with unsignaled requests: the entries that
-/// they reserved are free when they are done, and a message finds one.
+/// A completion queue that is as deep as the queues that use it is enough, also with unsignaled
+/// requests: the entries that they reserved are free when they are done, and a message finds one.
 #[test]
 fn unsignaled_requests_leave_entries_for_shared_receives() {
     const DEPTH: u32 = 4;
@@ -159,8 +160,8 @@ fn the_srq_limit_event_is_raised_once_for_each_arming() {
     assert_eq!(lows(&shared), 2, "an arming below the limit raises the event");
 }
 
-/// SRQ_LIMIT: an arming replaces the one before, whose event is not reported any more, wherever it is on its way. The event of
-/// the new arming is not lost with it.
+/// SRQ_LIMIT: an arming replaces the one before, whose event is not reported any more, wherever it
+/// is on its way. The event of the new arming is not lost with it.
 #[test]
 fn an_arming_replaces_the_event_of_the_one_before() {
     // With the event in the ring to the context, and with the event still at the core.
@@ -201,8 +202,8 @@ fn an_arming_replaces_the_event_of_the_one_before() {
     }
 }
 
-/// RFC 5041 s7.2: "no buffer" is 1/2/2, as for a queue pair with its own receives. The other connection continues.
-/// RFC 5041 s7.1.
+/// RFC 5041 s7.2: "no buffer" is 1/2/2, as for a queue pair with its own receives. The other
+/// connection continues. RFC 5041 s7.1.
 #[test]
 fn a_message_without_a_shared_receive_ends_only_its_connection() {
     let mut shared = shared(1, 64);
@@ -222,8 +223,9 @@ fn a_message_without_a_shared_receive_ends_only_its_connection() {
     assert_eq!(shared.received(1)[0].wr_id, 5);
 }
 
-/// semantics "Completions and threads": an arrival that finds no completion slot raises CQ_ERR. That queue pair
-/// ends; others are unaffected, and nothing is overwritten or lost (RFC 5040 s8.1.1, 10).
+/// semantics "Completions and threads": an arrival that finds no completion slot raises CQ_ERR.
+/// That queue pair ends; others are unaffected, and nothing is overwritten or lost
+/// (RFC 5040 s8.1.1, 10).
 #[test]
 fn a_message_without_a_completion_slot_ends_only_its_queue_pair() {
     let mut shared = shared(8, 2);
@@ -287,7 +289,8 @@ fn an_ended_queue_pair_raises_last_wqe_reached() {
     assert_eq!(shared.received(1)[0].wr_id, 0);
 }
 
-/// A shared receive that a message has partly filled is flushed with its queue pair. No other receive is flushed.
+/// A shared receive that a message has partly filled is flushed with its queue pair. No other
+/// receive is flushed.
 #[test]
 fn a_consumed_shared_receive_is_flushed() {
     let mut shared = shared(4, 64);
@@ -299,8 +302,8 @@ fn a_consumed_shared_receive_is_flushed() {
     assert!(shared.reap(8).is_empty());
 }
 
-/// RDMAC verbs s6.3: receives are checked against the protection domain of the shared queue, everything else against
-/// that of the queue pair.
+/// RDMAC verbs s6.3: receives are checked against the protection domain of the shared queue,
+/// everything else against that of the queue pair.
 #[test]
 fn shared_receives_belong_to_the_domain_of_their_queue() {
     let mut pair = common::joined();

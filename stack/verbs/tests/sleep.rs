@@ -1,7 +1,8 @@
-//! Workers that sleep (`core.idle = "sleep"`): nothing that needs a worker is left lying, and nothing else wakes it.
+//! Workers that sleep (`core.idle = "sleep"`): nothing that needs a worker is left lying, and
+//! nothing else wakes it.
 //!
-//! In virtual time no timer of the stack expires, and the timer of the sleep is set to a second, so a descriptor that is
-//! readable at once was made readable by what the test did.
+//! In virtual time no timer of the stack expires, and the timer of the sleep is set to a second, so
+//! a descriptor that is readable at once was made readable by what the test did.
 
 mod common;
 
@@ -68,7 +69,8 @@ fn a_worker_that_does_not_sleep_has_no_descriptor() {
     assert!(!pair.near.worker.arm());
 }
 
-/// Control calls, posts, new contexts and the end of a context: whatever a context asks of a core wakes it.
+/// Control calls, posts, new contexts and the end of a context: whatever a context asks of a core
+/// wakes it.
 #[test]
 fn every_request_of_a_context_wakes_the_core() {
     let (mut pair, clock) = sleepy_pair();
@@ -117,7 +119,8 @@ fn a_request_before_the_arming_prevents_the_sleep() {
     });
 }
 
-/// A connection attempt ends after 300 ms: the worker sleeps until then, and not for the second after which it polls.
+/// A connection attempt ends after 300 ms: the worker sleeps until then, and not for the second
+/// after which it polls.
 #[test]
 fn a_sleep_ends_at_the_next_deadline() {
     let (mut pair, clock) = sleepy_pair();
@@ -128,7 +131,8 @@ fn a_sleep_ends_at_the_next_deadline() {
     assert!(is_readable(fd, 900), "the timer of the sleep is that of the attempt");
 }
 
-/// A frame for another core, and a request for a word of another core: the core that has it wakes the other.
+/// A frame for another core, and a request for a word of another core: the core that has it wakes
+/// the other.
 #[test]
 fn a_core_that_gets_something_from_another_core_is_woken() {
     let clock = VirtualClock::new();
@@ -150,7 +154,8 @@ fn a_core_that_gets_something_from_another_core_is_woken() {
     assert!(wakes(&workers[1]), "a message of the leader");
 }
 
-/// Threads of the library that sleep, over ports that cannot wake them: messages arrive, and the threads end when told to.
+/// Threads of the library that sleep, over ports that cannot wake them: messages arrive, and the
+/// threads end when told to.
 #[test]
 fn threads_that_sleep_exchange_messages_and_stop() {
     let far_port = MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, 2]), ..MemoryConfig::default() };

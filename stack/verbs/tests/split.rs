@@ -1,4 +1,5 @@
-//! Queues that are split from their context: who may post and poll, and what their ends do when objects go.
+//! Queues that are split from their context: who may post and poll, and what their ends do when
+//! objects go.
 
 use super::common;
 
@@ -313,7 +314,8 @@ fn posts_after_the_worker_is_dropped_fail() {
     assert!(matches!(poller.poll(&mut into), Err(VerbsError::UnknownCompletionQueue)));
 }
 
-/// An unsignaled request keeps its entry after it is done, until somebody needs the entry: also another thread.
+/// An unsignaled request keeps its entry after it is done, until somebody needs the entry: also
+/// another thread.
 #[test]
 fn entries_of_other_queue_pairs_unsignaled_requests_are_reclaimed() {
     let mut pair = common::joined();

@@ -1,4 +1,5 @@
-//! Split queues on threads of their own: nothing is lost, and order is kept, while objects come and go.
+//! Split queues on threads of their own: nothing is lost, and order is kept, while objects come and
+//! go.
 
 mod common;
 
@@ -30,7 +31,8 @@ fn with_idle(address: &str, idle: IdlePolicy) -> Config {
     config
 }
 
-/// Posts as many Sends as half of the receives that the peer has posted allow, and again while a queue is full.
+/// Posts as many Sends as half of the receives that the peer has posted allow, and again while a
+/// queue is full.
 fn post_all(send: &mut SendPoster, receives_posted: &AtomicU64) {
     let give_up = Instant::now() + PATIENCE;
     for id in 0..MESSAGES {
@@ -69,8 +71,9 @@ fn reap_all_of(poller: &mut CqPoller, qps: usize, count: u64) -> HashMap<QpNum, 
     reaped
 }
 
-/// Two threads post to two queue pairs, a third polls their completions; at the other end one posts receives and one polls.
-/// The completion queue has room for a few requests, so the threads wait for each other's entries.
+/// Two threads post to two queue pairs, a third polls their completions; at the other end one posts
+/// receives and one polls. The completion queue has room for a few requests, so the threads wait
+/// for each other's entries.
 #[test]
 fn two_threads_post_and_a_third_polls() {
     post_from_two_threads(IdlePolicy::Yield);
@@ -138,8 +141,8 @@ fn post_from_two_threads(idle: IdlePolicy) {
     assert_eq!(pair.near.ctx.query_cq(cq).unwrap().depth, 8);
 }
 
-/// The context destroys the queue pair while another thread posts: every post that succeeds has its completion, and the
-/// ends may be dropped in any order.
+/// The context destroys the queue pair while another thread posts: every post that succeeds has its
+/// completion, and the ends may be dropped in any order.
 #[test]
 fn every_request_that_was_posted_while_its_queue_pair_is_destroyed_completes() {
     let mut pair = Pair::over(&Default::default(), yielding);

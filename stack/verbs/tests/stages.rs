@@ -7,8 +7,8 @@ use common::peer::Scene;
 use ironwarp::{QueuePair, RecvWr, Region, SendWr};
 use ironwarp_tcp::TcpEvents;
 
-/// A connection with a message from the peer that the node has not yet processed, and with no acknowledgement to the
-/// peer.
+/// A connection with a message from the peer that the node has not yet processed, and with no
+/// acknowledgement to the peer.
 fn spoken_to() -> (Scene, QueuePair, Region) {
     let mut scene = Scene::patient();
     let (qp, inbox, _) = scene.answers(&request(0x40, 1, b""), 20);
@@ -30,8 +30,8 @@ fn post(scene: &mut Scene, qp: QueuePair) {
     scene.node.ctx.post_send(qp, &SendWr::send_inline(7, b"posted")).unwrap();
 }
 
-/// Runs `iterations` of the node. Returns the number of segments that the peer received, and whether its data was
-/// acknowledged.
+/// Runs `iterations` of the node. Returns the number of segments that the peer received, and
+/// whether its data was acknowledged.
 fn after(scene: &mut Scene, iterations: usize) -> (usize, bool) {
     (0..iterations).for_each(|_| {
         scene.node.worker.poll(1);
@@ -58,8 +58,8 @@ fn a_reply_carries_the_acknowledgement_of_what_it_replies_to() {
     assert_eq!(scene.node.counter("tcp_tx_segments"), frames + 1);
 }
 
-/// RFC 9293 s3.8.6.3: data that arrives after a reply is acknowledged in the next iteration, although earlier data
-/// was still unacknowledged.
+/// RFC 9293 s3.8.6.3: data that arrives after a reply is acknowledged in the next iteration,
+/// although earlier data was still unacknowledged.
 #[test]
 fn data_received_after_a_reply_is_acknowledged_in_the_next_iteration() {
     let (mut scene, qp, _inbox) = spoken_to();

@@ -1,5 +1,5 @@
-//! The parameters that two stacks of ours negotiate at start-up, and data transfer with all of them. Also how our
-//! initiator ends a connection when a fake peer replies wrongly or never.
+//! The parameters that two stacks of ours negotiate at start-up, and data transfer with all of
+//! them. Also how our initiator ends a connection when a fake peer replies wrongly or never.
 
 use crate::common;
 
@@ -13,7 +13,8 @@ use ironwarp::{
 };
 use ironwarp_tcp::TcpEvents;
 
-/// The near node, which connects, with its configuration changed by `near`; and the far node, changed by `far`.
+/// The near node, which connects, with its configuration changed by `near`; and the far node,
+/// changed by `far`.
 fn pair_of(near: impl Fn(&mut Config), far: impl Fn(&mut Config)) -> Pair {
     Pair::over(&MemoryConfig::default(), |address| {
         let mut config = config(address);
@@ -35,7 +36,8 @@ fn made_for(pair: &Pair, reads: ReadDepths) -> (QpAttr, QpAttr) {
     (attr(pair.near.cq), attr(pair.far.cq))
 }
 
-/// Connects with `connect` and accepts with `accept`. Returns the negotiated parameters of each side.
+/// Connects with `connect` and accepts with `accept`. Returns the negotiated parameters of each
+/// side.
 #[track_caller]
 fn settle(
     pair: &mut Pair,
@@ -74,8 +76,8 @@ fn data_runs(pair: &mut Pair, near: QueuePair) {
     assert_eq!(contents(&home), pattern(BYTES, 3));
 }
 
-/// RFC 6581 s9.1: both sides use the smaller number, and each side reports what the other requested.
-/// RFC 5040 s6.1; RFC 5044 s7.1.1.
+/// RFC 6581 s9.1: both sides use the smaller number, and each side reports what the other
+/// requested. RFC 5040 s6.1; RFC 5044 s7.1.1.
 #[test]
 fn ird_and_ord_are_negotiated_and_reported() {
     let mut pair = Pair::new();
@@ -166,7 +168,8 @@ fn a_reject_carries_ird_and_ord() {
     assert_eq!((&private_data[..], *peer_reads), (&b"more"[..], Some(depths(0, 64))));
 }
 
-/// `connect` returns an error for parameters beyond the limits of the queue pair, and the queue pair remains usable.
+/// `connect` returns an error for parameters beyond the limits of the queue pair, and the queue
+/// pair remains usable.
 #[test]
 fn parameters_beyond_the_queue_pairs_limits_are_refused_at_the_call() {
     let mut pair = Pair::new();
@@ -179,9 +182,9 @@ fn parameters_beyond_the_queue_pairs_limits_are_refused_at_the_call() {
     assert!(matches!(connect(&too_many), Err(VerbsError::OutOfRange { what: "ord", .. })));
 }
 
-/// Q8, RFC 5044 s7.1.1, RFC 6581 s9: some peers read the length of private data as 8 bits. So the stack sends no
-/// more than they can read, unless the configuration allows the limit of the RFCs. In revision 2 the limit is four
-/// octets less.
+/// Q8, RFC 5044 s7.1.1, RFC 6581 s9: some peers read the length of private data as 8 bits. So the
+/// stack sends no more than they can read, unless the configuration allows the limit of the RFCs.
+/// In revision 2 the limit is four octets less.
 #[test]
 fn private_data_that_some_peers_misread_is_sent_only_where_that_is_allowed() {
     for (long, bytes) in [(false, [255, 251]), (true, [512, 508])] {
@@ -238,8 +241,9 @@ fn is_given_up(mut scene: Scene, qp: QueuePair) {
     assert_eq!(scene.node.ctx.qp_state(qp).unwrap(), QpState::Error);
 }
 
-/// RFC 5044 s7.1.1, s7.1.2 and RFC 6581 s6: a reply with another key, our own request sent back, unknown revisions,
-/// private data beyond the maximum, and missing enhanced data. Each closes TCP and raises an event.
+/// RFC 5044 s7.1.1, s7.1.2 and RFC 6581 s6: a reply with another key, our own request sent back,
+/// unknown revisions, private data beyond the maximum, and missing enhanced data. Each closes TCP
+/// and raises an event.
 #[test]
 fn a_malformed_reply_closes_tcp_and_raises_an_event() {
     const BAD: [&[u8]; 9] = [
@@ -262,7 +266,8 @@ fn a_malformed_reply_closes_tcp_and_raises_an_event() {
     }
 }
 
-/// RFC 5044 s7.1.1, s7.1.2: the same in revision 1, where a reply with enhanced data is an error too.
+/// RFC 5044 s7.1.1, s7.1.2: the same in revision 1, where a reply with enhanced data is an error
+/// too.
 #[test]
 fn a_malformed_reply_ends_a_revision_1_initiator_too() {
     const BAD: [&[u8]; 5] = [
@@ -282,8 +287,8 @@ fn a_malformed_reply_ends_a_revision_1_initiator_too() {
     }
 }
 
-/// RFC 5044 s7.1.2: a responder accepts the TCP connection and never replies, or never completes its reply. The
-/// initiator waits no longer than the start-up timeout.
+/// RFC 5044 s7.1.2: a responder accepts the TCP connection and never replies, or never completes
+/// its reply. The initiator waits no longer than the start-up timeout.
 #[test]
 fn a_missing_reply_times_out_start_up() {
     for begun in [&b""[..], b"MPA ID Rep", b"MPA ID Rep Frame\x50\x02\x00\x04\x00\x10\x00"] {
@@ -297,8 +302,8 @@ fn a_missing_reply_times_out_start_up() {
     }
 }
 
-/// RFC 5044 s7.1.1: CRCs are in use unless neither side asks for them; the receiver of a direction asks for its
-/// markers. Both sides report the result.
+/// RFC 5044 s7.1.1: CRCs are in use unless neither side asks for them; the receiver of a direction
+/// asks for its markers. Both sides report the result.
 #[test]
 fn query_returns_the_negotiated_crc_and_markers() {
     let choices = [(false, false), (false, true), (true, false), (true, true)];

@@ -1,5 +1,5 @@
-//! Each way to end a connection, against a peer that sends only what the test specifies. The tests check what the
-//! peer receives, and the events of our application.
+//! Each way to end a connection, against a peer that sends only what the test specifies. The tests
+//! check what the peer receives, and the events of our application.
 
 use crate::common;
 
@@ -65,8 +65,8 @@ fn resets(scene: &mut Scene) {
     scene.until("RST", |scene| scene.peer.events.contains(TcpEvents::RESET));
 }
 
-/// RFC 6581 s9.2: the indication is sent although the application disconnects first. If it is a Read, FIN follows the
-/// response.
+/// RFC 6581 s9.2: the indication is sent although the application disconnects first. If it is a
+/// Read, FIN follows the response.
 #[test]
 fn disconnecting_during_the_hold_off_sends_the_rtr_first() {
     for (takes, bytes) in [([0xc0, 16, 0, 16], 24), (TAKES_WRITES, 20), ([0x80, 16, 0x40, 16], 52)] {
@@ -92,7 +92,8 @@ fn disconnecting_during_the_hold_off_sends_the_rtr_first() {
     }
 }
 
-/// RFC 5044 s7.1.2: a responder must not send even a Terminate before the first FPDU, so it reports none.
+/// RFC 5044 s7.1.2: a responder must not send even a Terminate before the first FPDU, so it reports
+/// none.
 #[test]
 fn a_local_error_before_the_first_fpdu_reports_no_terminate() {
     let mut scene = Scene::new(|_| {});
@@ -108,8 +109,8 @@ fn a_local_error_before_the_first_fpdu_reports_no_terminate() {
     assert_eq!(statuses(&scene), [(2, CompletionStatus::LocalProtection), (1, FLUSHED)]);
 }
 
-/// semantics "Vanished peers": a client that never sends its first FPDU delays the server's Sends until the user
-/// timeout.
+/// semantics "Vanished peers": a client that never sends its first FPDU delays the server's Sends
+/// until the user timeout.
 #[test]
 fn sends_that_wait_for_a_silent_initiator_time_out() {
     let mut scene = Scene::new(|config| config.tcp.user_timeout = Nanos::from_millis(20));
@@ -120,7 +121,8 @@ fn sends_that_wait_for_a_silent_initiator_time_out() {
     assert_eq!(statuses(&scene), [(2, FLUSHED), (1, FLUSHED)]);
 }
 
-/// RFC 5044 s7.1.2: the same error on a connection that only the indication establishes. The connection fails.
+/// RFC 5044 s7.1.2: the same error on a connection that only the indication establishes. The
+/// connection fails.
 #[test]
 fn a_local_error_before_the_rtr_arrives_fails_the_connection() {
     let mut scene = Scene::new(|_| {});
@@ -173,8 +175,8 @@ fn an_invalid_first_fpdu_fails_the_connection() {
     }
 }
 
-/// RFC 5041 s6.2.1: our FIN closes our direction only. Data that the peer sends before its own FIN is acknowledged,
-/// placed and delivered.
+/// RFC 5041 s6.2.1: our FIN closes our direction only. Data that the peer sends before its own FIN
+/// is acknowledged, placed and delivered.
 #[test]
 fn data_that_crosses_our_fin_is_delivered() {
     let (mut scene, qp, inbox) = connected();
@@ -190,8 +192,8 @@ fn data_that_crosses_our_fin_is_delivered() {
     assert_eq!(statuses(&scene), [(1, OK)]);
 }
 
-/// RFC 5041 s6.2.1: the peer's FIN does not cancel what was posted before our disconnect. Both sides may disconnect
-/// at once.
+/// RFC 5041 s6.2.1: the peer's FIN does not cancel what was posted before our disconnect. Both
+/// sides may disconnect at once.
 #[test]
 fn posted_work_is_sent_after_the_peers_fin() {
     const POSTED: u32 = 1 << 20;
@@ -248,7 +250,8 @@ fn a_drain_that_progresses_may_exceed_the_user_timeout() {
     assert_eq!(statuses(&scene), [(2, OK)]);
 }
 
-/// RFC 5041 s6.2.1: a peer that continues to send after our FIN has the user timeout, and no longer.
+/// RFC 5041 s6.2.1: a peer that continues to send after our FIN has the user timeout, and no
+/// longer.
 #[test]
 fn a_peer_that_sends_after_our_fin_has_the_user_timeout() {
     const PATIENCE: Duration = Duration::from_millis(200);
@@ -272,7 +275,8 @@ fn a_peer_that_sends_after_our_fin_has_the_user_timeout() {
     assert_eq!(scene.event("the end", ended), DisconnectReason::TimedOut);
 }
 
-/// RFC 5041 s6.2.1, s6.2.2: an error after our FIN resets the connection, because no Terminate follows a FIN.
+/// RFC 5041 s6.2.1, s6.2.2: an error after our FIN resets the connection, because no Terminate
+/// follows a FIN.
 #[test]
 fn an_error_after_our_fin_resets() {
     let (mut scene, qp, _inbox) = connected();
@@ -319,8 +323,8 @@ fn a_peer_that_never_closes_after_a_terminate_is_reset() {
     }
 }
 
-/// semantics "Terminate": a Terminate that the peer's window blocks times out like one without a reaction of the
-/// peer.
+/// semantics "Terminate": a Terminate that the peer's window blocks times out like one without a
+/// reaction of the peer.
 #[test]
 fn a_terminate_blocked_by_a_zero_window_ends_with_a_reset() {
     let (mut scene, qp, _inbox) = connected();
@@ -339,7 +343,8 @@ fn a_terminate_blocked_by_a_zero_window_ends_with_a_reset() {
     assert_eq!(scene.node.worker.resource_usage().connections, 0);
 }
 
-/// The same timeout applies to a peer that does not react to our FIN, and to a peer that we rejected.
+/// The same timeout applies to a peer that does not react to our FIN, and to a peer that we
+/// rejected.
 #[test]
 fn a_peer_that_never_acknowledges_our_fin_is_reset() {
     let (mut scene, qp, _inbox) = connected();
@@ -369,8 +374,8 @@ fn a_peer_that_rejects_and_never_closes_is_released() {
     assert!(scene.node.events.iter().any(|event| matches!(event, Event::Rejected { .. })));
 }
 
-/// semantics "Terminate": the Terminate is sent although every frame of the pool is taken. The FIN waits for a free
-/// frame.
+/// semantics "Terminate": the Terminate is sent although every frame of the pool is taken. The FIN
+/// waits for a free frame.
 #[test]
 fn a_terminate_is_sent_when_the_pool_is_empty() {
     let (mut scene, ..) = connected();
@@ -386,8 +391,8 @@ fn a_terminate_is_sent_when_the_pool_is_empty() {
     assert_eq!(scene.event("the end", ended), DisconnectReason::Terminated);
 }
 
-/// RDMAC verbs s6.2.4: in the error state every request is flushed, those that were posted before and those that follow.
-/// No connection ended, so no event says so.
+/// RDMAC verbs s6.2.4: in the error state every request is flushed, those that were posted before
+/// and those that follow. No connection ended, so no event says so.
 #[test]
 fn aborting_an_idle_queue_pair_flushes_its_receives_and_what_is_posted_later() {
     let mut scene = Scene::new(|_| {});
@@ -416,7 +421,8 @@ fn aborting_an_idle_queue_pair_flushes_its_receives_and_what_is_posted_later() {
     scene.until("the destruction", |scene| scene.node.ctx.query_cq(scene.node.cq).unwrap().users == 0);
 }
 
-/// Receives of a shared queue stay for its other queue pairs; the event says that this one takes none any more.
+/// Receives of a shared queue stay for its other queue pairs; the event says that this one takes
+/// none any more.
 #[test]
 fn aborting_an_idle_queue_pair_takes_no_shared_receive() {
     let mut scene = Scene::new(|_| {});

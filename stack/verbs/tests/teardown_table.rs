@@ -1,8 +1,9 @@
-//! How connections end, as a table. The inputs are the cause and the state of the connection. The results are the
-//! events in order, a completion for each request in the order of posting, and the final state of the queue pair.
+//! How connections end, as a table. The inputs are the cause and the state of the connection. The
+//! results are the events in order, a completion for each request in the order of posting, and the
+//! final state of the queue pair.
 //!
-//! Sources: RFC 5040 s5.4, s6.2, RFC 5041 s6.2, RFC 5044 s7.1.2; RDMAC verbs s6.2.4 for the completions.
-//! `timeouts.rs` and `teardown_events.rs` test ends by timeout.
+//! Sources: RFC 5040 s5.4, s6.2, RFC 5041 s6.2, RFC 5044 s7.1.2; RDMAC verbs s6.2.4 for the
+//! completions. `timeouts.rs` and `teardown_events.rs` test ends by timeout.
 
 use crate::common;
 
@@ -121,7 +122,8 @@ fn reads_and_sends(scene: &mut Scene, ours: &Ours) {
     scene.node.ctx.post_send(ours.qp, &SendWr::send_inline(SEND, b"behind it")).unwrap();
 }
 
-/// Brings the connection to the state of the row. Returns the Read Request if the peer received one.
+/// Brings the connection to the state of the row. Returns the Read Request if the peer received
+/// one.
 fn stands(scene: &mut Scene, stands: Stands) -> (Ours, Vec<u8>) {
     let ours = Ours { qp: scene.qp(), memory: scene.node.memory(&[0; 64]) };
     let scatter = [ours.memory.slice(8, 56).unwrap()];
@@ -201,7 +203,8 @@ fn told(event: &Event) -> Option<Told> {
     })
 }
 
-/// semantics "Sending", "Terminate": one final event, last of all, after every request has its completion.
+/// semantics "Sending", "Terminate": one final event, last of all, after every request has its
+/// completion.
 #[test]
 fn every_teardown_raises_the_events_of_the_table() {
     for (stand, cause, events, completions) in TABLE {

@@ -1,4 +1,5 @@
-//! How long a queue pair waits for a silent peer: its own settings take precedence over those of the stack.
+//! How long a queue pair waits for a silent peer: its own settings take precedence over those of
+//! the stack.
 
 use crate::common;
 
@@ -20,8 +21,8 @@ fn timed_out(pair: &Pair, ours: QueuePair) -> bool {
     )
 }
 
-/// RFC 9293 s3.8.4 (MUST-24 to MUST-29): keep-alive runs only for queue pairs that enable it. Without it an idle
-/// connection does not detect that the peer is gone.
+/// RFC 9293 s3.8.4 (MUST-24 to MUST-29): keep-alive runs only for queue pairs that enable it.
+/// Without it an idle connection does not detect that the peer is gone.
 #[test]
 fn keep_alive_ends_only_the_queue_pair_that_enables_it() {
     let mut pair = Pair::new();

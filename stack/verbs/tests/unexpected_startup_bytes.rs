@@ -1,4 +1,5 @@
-//! Octets that arrive too early: behind a request without a reply, and start-up frames that arrive twice.
+//! Octets that arrive too early: behind a request without a reply, and start-up frames that arrive
+//! twice.
 
 use crate::common;
 
@@ -25,8 +26,9 @@ fn is_closed(scene: &mut Scene) {
     assert_eq!(scene.node.counter("iwarp_startup_errors"), 1);
 }
 
-/// RFC 5044 s7.1.1, s7.1.2, rule 9, s8, code 4: octets between the request and its reply belong to no frame. They
-/// arrive with the request, before our application decides, or after it accepts and before the reply is sent.
+/// RFC 5044 s7.1.1, s7.1.2, rule 9, s8, code 4: octets between the request and its reply belong to
+/// no frame. They arrive with the request, before our application decides, or after it accepts and
+/// before the reply is sent.
 #[test]
 fn bytes_before_our_reply_end_start_up_at_every_segmentation() {
     for early in [fpdu(&EMPTY_WRITE), request(0x40, 1, b""), vec![0]] {
@@ -57,14 +59,15 @@ fn bytes_before_our_reply_end_start_up_at_every_segmentation() {
         scene.peer.say(&early);
         assert_eq!(scene.event("the failure", failed), ConnectFailure::Protocol);
         scene.control.allow_allocations(u64::MAX);
-        // The reset found no free frame either. The reset goes out when the peer's next segment arrives.
+        // The reset found no free frame either. The reset goes out when the peer's next segment
+        // arrives.
         scene.peer.say(&early);
         is_closed(&mut scene);
     }
 }
 
-/// RFC 5044 s7.1.2, s8, code 4: a request in place of the first FPDU is an error. It is not parsed as an FPDU whose
-/// end never arrives.
+/// RFC 5044 s7.1.2, s8, code 4: a request in place of the first FPDU is an error. It is not parsed
+/// as an FPDU whose end never arrives.
 #[test]
 fn a_second_request_ends_the_connection() {
     let asked = request(0x40, 1, b"again");

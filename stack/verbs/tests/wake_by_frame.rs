@@ -1,5 +1,5 @@
-//! A worker that sleeps (`core.idle = "sleep"`) over a tap interface, a raw socket and an XDP socket: frames wake it, and its
-//! timer does not, because the device has a descriptor.
+//! A worker that sleeps (`core.idle = "sleep"`) over a tap interface, a raw socket and an XDP
+//! socket: frames wake it, and its timer does not, because the device has a descriptor.
 //!
 //! The timer is set to a millisecond for devices without one. So a sleep of fifty shows that it is
 //! not used, however busy the machine is: an expired timer keeps the descriptor readable. The timer
@@ -83,8 +83,8 @@ impl End {
         self.worker.wake_fd().expect("a worker that may sleep")
     }
 
-    /// Sleeps until the descriptor was silent for longer than the timer of a device without one. Frames of the kernel and
-    /// timers of the stack may end a sleep.
+    /// Sleeps until the descriptor was silent for longer than the timer of a device without one.
+    /// Frames of the kernel and timers of the stack may end a sleep.
     fn sleep_undisturbed(&mut self) {
         let begun = Instant::now();
         loop {

@@ -1,5 +1,6 @@
-//! A capture of two stacks of ours, as Wireshark shows it. The project's script shows the fields of RFC 7306 and RFC
-//! 6581 beside Wireshark's own dissector. That dissector must find no error in the same frames.
+//! A capture of two stacks of ours, as Wireshark shows it. The project's script shows the fields of
+//! RFC 7306 and RFC 6581 beside Wireshark's own dissector. That dissector must find no error in the
+//! same frames.
 
 use crate::common;
 
@@ -100,7 +101,8 @@ fn the_dissector_shows_the_sent_messages() {
     let _ = std::fs::remove_file(&capture);
 }
 
-/// No frame in the capture is malformed, has a wrong checksum or CRC, or looks lost, repeated or out of order.
+/// No frame in the capture is malformed, has a wrong checksum or CRC, or looks lost, repeated or
+/// out of order.
 #[test]
 fn wireshark_finds_nothing_wrong_in_a_whole_connection() {
     let capture = captured("faultless");

@@ -1,5 +1,5 @@
-//! A worker that is dropped, or panics, leaves nothing behind that waits: every work request is flushed, every context
-//! gets an event, and every peer sees a reset.
+//! A worker that is dropped, or panics, leaves nothing behind that waits: every work request is
+//! flushed, every context gets an event, and every peer sees a reset.
 
 use crate::common;
 

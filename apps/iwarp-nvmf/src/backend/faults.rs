@@ -1,7 +1,8 @@
 //! Faults of a disk, for tests: what a request returns, and when.
 //!
-//! [`super::FileBackend`] passes each result of the kernel through a [`DiskFaults`]. The product uses [`NoFaults`], which
-//! compiles to nothing; tests and the soak use a [`FaultPlan`], which they share with the cores and change meanwhile.
+//! [`super::FileBackend`] passes each result of the kernel through a [`DiskFaults`]. The product
+//! uses [`NoFaults`], which compiles to nothing; tests and the soak use a [`FaultPlan`], which they
+//! share with the cores and change meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,8 +14,8 @@ pub trait DiskFaults: Send {
     /// Whether there are any.
     const ENABLED: bool;
 
-    /// Returns the result that the backend sees instead of the kernel's, or `None`: it sees it when the disk does not
-    /// hang any more.
+    /// Returns the result that the backend sees instead of the kernel's, or `None`: it sees it when
+    /// the disk does not hang any more.
     fn result(&mut self, stage: Stage, result: i32) -> Option<i32>;
 
     /// Returns whether results are held back.

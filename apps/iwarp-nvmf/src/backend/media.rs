@@ -1,9 +1,10 @@
 //! The files that a target has open, by what they are, and those that it has inherited.
 //!
-//! A target opens each medium through [`Media`], which refuses one that another namespace has, and gives a namespace that
-//! is opened again the claim that the process holds. A predecessor's descriptors come as systemd passes them
-//! (`LISTEN_FDS`, `LISTEN_FDNAMES`, sd_listen_fds(3)): from the service manager's store, from `OpenFile=`, or from any
-//! program that starts this one. They are found by what they lead to, so their order says nothing.
+//! A target opens each medium through [`Media`], which refuses one that another namespace has, and
+//! gives a namespace that is opened again the claim that the process holds. A predecessor's
+//! descriptors come as systemd passes them (`LISTEN_FDS`, `LISTEN_FDNAMES`, sd_listen_fds(3)): from
+//! the service manager's store, from `OpenFile=`, or from any program that starts this one. They
+//! are found by what they lead to, so their order says nothing.
 #![allow(unsafe_code, reason = "descriptors that another process has opened come as numbers")]
 
 use std::collections::HashMap;
@@ -19,7 +20,8 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use super::medium::in_use;
 use super::{Claim, FileMedium, FileOptions, MediumId};
 
-/// The beginning of the names under which a target stores its descriptors. One with such a name was opened exclusively.
+/// The beginning of the names under which a target stores its descriptors. One with such a name was
+/// opened exclusively.
 const NAME_PREFIX: &str = "ironwarp-";
 
 /// Returns the name under which the descriptor of a medium is stored.
@@ -39,7 +41,8 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// Takes the descriptors that this process was started with. Call it once, before anything else opens one.
+    /// Takes the descriptors that this process was started with. Call it once, before anything else
+    /// opens one.
     ///
     /// # Errors
     ///
@@ -47,9 +50,10 @@ impl Inherited {
     pub fn take() -> io::Result<Vec<Inherited>> {
         let mut found = Vec::new();
         for (number, name) in sd_notify::listen_fds_with_names()? {
-            // SAFETY: the starter of this process says that the descriptor is open and for us (its LISTEN_PID is our
-            // process), `listen_fds_with_names` has set its close-on-exec flag, which fails if it is not open, and
-            // nothing else in this program takes descriptors by number.
+            // SAFETY: the starter of this process says that the descriptor is open and for us (its
+            // LISTEN_PID is our process), `listen_fds_with_names` has set its close-on-exec flag,
+            // which fails if it is not open, and nothing else in this program takes descriptors by
+            // number.
             let file = File::from(unsafe { OwnedFd::from_raw_fd(number) });
             match file.metadata().and_then(|found| MediumId::of_metadata(&found)) {
                 Ok(id) => found.push(Inherited { file, name, id }),
@@ -79,7 +83,8 @@ impl Inherited {
             && !options.shared
             && !is_ours
         {
-            // Whether it was opened with O_EXCL cannot be seen. A second open with it fails if anybody has it so.
+            // Whether it was opened with O_EXCL cannot be seen. A second open with it fails if
+            // anybody has it so.
             let through = format!("/proc/self/fd/{}", self.file.as_raw_fd());
             let exclusive = OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(through);
             let exclusive = exclusive.map_err(|error| match error.raw_os_error() {
@@ -205,7 +210,8 @@ mod tests {
         let error = media.open("nqn 2", &path, OPTIONS).expect_err("in use");
         assert!(error.to_string().contains("namespace nqn 1"), "{error}");
         assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
-        // The namespace itself may open it again, and another when the first has it no more, although it is not closed.
+        // The namespace itself may open it again, and another when the first has it no more,
+        // although it is not closed.
         let again = media.open("nqn 1", &path, FileOptions { read_only: true, ..OPTIONS }).expect("open");
         media.settle("nqn 1", None);
         let second = media.open("nqn 2", &path, OPTIONS).expect("open");

@@ -5,12 +5,13 @@
 //! | block device | O_EXCL: the kernel refuses a device that is mounted, part of another device, or opened with O_EXCL | opened without |
 //! | file | an exclusive `flock`: a second open, by whatever name, fails | a shared `flock`: only other shared opens succeed |
 //!
-//! The lock belongs to the open file description. It lives in a [`Claim`], which outlives a namespace that is opened again
-//! with other options, and which a successor process can inherit ([`super::Inherited`]).
+//! The lock belongs to the open file description. It lives in a [`Claim`], which outlives a
+//! namespace that is opened again with other options, and which a successor process can inherit
+//! ([`super::Inherited`]).
 //!
-//! A failed fdatasync stays with the medium. Linux reports a write-back error once for each open file description and
-//! drops the pages, so no later fdatasync can tell that data is lost. All later Writes and Flushes of all cores fail
-//! until a reload opens the medium again.
+//! A failed fdatasync stays with the medium. Linux reports a write-back error once for each open
+//! file description and drops the pages, so no later fdatasync can tell that data is lost. All
+//! later Writes and Flushes of all cores fail until a reload opens the medium again.
 
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io;
@@ -81,8 +82,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Returns what may still change the medium, of commands that have ended. A namespace that has the medium later finds
-    /// it here: the claim lives as long as the backend of the one before.
+    /// Returns what may still change the medium, of commands that have ended. A namespace that has
+    /// the medium later finds it here: the claim lives as long as the backend of the one before.
     pub fn late(&self) -> &Arc<LateRequests> {
         &self.late
     }
@@ -139,8 +140,8 @@ impl FileMedium {
     ///
     /// # Errors
     ///
-    /// Those of the system; the kind `ResourceBusy` if someone else uses it. A file system without O_DIRECT is not an
-    /// error.
+    /// Those of the system; the kind `ResourceBusy` if someone else uses it. A file system without
+    /// O_DIRECT is not an error.
     pub fn open(path: &Path, options: FileOptions) -> io::Result<Self> {
         let id = MediumId::of(path)?;
         let exclusive = matches!(id, MediumId::Block(_)) && !options.shared;
@@ -154,7 +155,8 @@ impl FileMedium {
     ///
     /// # Errors
     ///
-    /// As [`FileMedium::open`]; also if the path leads to something else now, or `shared` is another.
+    /// As [`FileMedium::open`]; also if the path leads to something else now, or `shared` is
+    /// another.
     pub fn open_claimed(path: &Path, options: FileOptions, claim: Arc<Claim>) -> io::Result<Self> {
         if claim.is_shared != options.shared {
             return Err(in_use("shared cannot be changed while it is served; restart"));
@@ -203,8 +205,9 @@ impl FileMedium {
         }
     }
 
-    /// Opens it again for one core. Linux reports a write-back error once for each open file description, so with one of
-    /// its own each core learns of it. A descriptor that was inherited and may not be opened again is shared.
+    /// Opens it again for one core. Linux reports a write-back error once for each open file
+    /// description, so with one of its own each core learns of it. A descriptor that was inherited
+    /// and may not be opened again is shared.
     pub(super) fn file_of_core(&self) -> io::Result<File> {
         let flags = fcntl_getfl(&self.file)?;
         let can_write = flags & OFlags::RWMODE == OFlags::RDWR;
@@ -236,8 +239,8 @@ impl FileMedium {
         &self.claim
     }
 
-    /// Returns the error of the fdatasync after which nothing that was written is known to be there. Writes and Flushes
-    /// fail with it.
+    /// Returns the error of the fdatasync after which nothing that was written is known to be
+    /// there. Writes and Flushes fail with it.
     pub fn sync_error(&self) -> Option<i32> {
         Some(self.sync_error.load(Ordering::Acquire)).filter(|&error| error != 0)
     }
@@ -261,7 +264,8 @@ struct AlignedPage([u8; PAGE_BYTES]);
 
 /// Opens a path, with O_DIRECT if it is wanted and the file system has it. Returns whether it has.
 fn open_file(path: &Path, options: FileOptions, exclusive: bool) -> io::Result<(File, bool)> {
-    // The kind was checked before, but the path may have become a FIFO since: never wait for its other end.
+    // The kind was checked before, but the path may have become a FIFO since: never wait for its
+    // other end.
     let flags = libc::O_NONBLOCK | if exclusive { libc::O_EXCL } else { 0 };
     let open = |more| {
         OpenOptions::new().read(true).write(!options.read_only).custom_flags(flags | more).open(path).map_err(
@@ -277,7 +281,8 @@ fn open_file(path: &Path, options: FileOptions, exclusive: bool) -> io::Result<(
         Some(opened) => (opened?, true),
         None => (open(0)?, false),
     };
-    // io_uring returns EAGAIN for a file with this flag instead of waiting in a thread of the kernel.
+    // io_uring returns EAGAIN for a file with this flag instead of waiting in a thread of the
+    // kernel.
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok((file, is_direct))
 }

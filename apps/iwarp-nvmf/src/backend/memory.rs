@@ -1,6 +1,8 @@
-//! A medium in memory: registered, so that RDMA reads and writes it in place. Its contents end with the process.
+//! A medium in memory: registered, so that RDMA reads and writes it in place. Its contents end with
+//! the process.
 //!
-//! A Write that fails on the way leaves a mixture of old and new bytes. Tests and scratch space can live with that.
+//! A Write that fails on the way leaves a mixture of old and new bytes. Tests and scratch space can
+//! live with that.
 
 use std::sync::Arc;
 

@@ -1,18 +1,20 @@
 //! Backends: where the blocks of a namespace are.
 //!
-//! A [`Backend`] belongs to one namespace and one core. Bytes are named by their offset in the core's [`Arena`], or the
-//! backend lends its medium as registered memory ([`Backend::mapped`]) and the transport moves data there directly.
+//! A [`Backend`] belongs to one namespace and one core. Bytes are named by their offset in the
+//! core's [`Arena`], or the backend lends its medium as registered memory ([`Backend::mapped`]) and
+//! the transport moves data there directly.
 //!
-//! A core polls everything itself, so no call takes long: each may touch as many bytes of its medium as the [`Budget`] it
-//! gets, and returns [`Submission::Progress`] when there is more to do. [`BUDGET_BYTES_MAX`] bounds a budget.
+//! A core polls everything itself, so no call takes long: each may touch as many bytes of its
+//! medium as the [`Budget`] it gets, and returns [`Submission::Progress`] when there is more to do.
+//! [`BUDGET_BYTES_MAX`] bounds a budget.
 //!
 //! | backend | copies of a Read | copies of a Write |
 //! | --- | --- | --- |
 //! | memory, null | none: RDMA Write from the medium | none: RDMA Read into the medium; one from a capsule |
 //! | file | none: the kernel reads into the arena, RDMA Write from there | none: RDMA Read or capsule into the arena, the kernel writes from there |
 //!
-//! A file that is not opened with O_DIRECT adds the kernel's copy to or from its page cache. [`simulated`] has a disk for
-//! virtual time.
+//! A file that is not opened with O_DIRECT adds the kernel's copy to or from its page cache.
+//! [`simulated`] has a disk for virtual time.
 
 pub mod faults;
 mod media;
@@ -82,7 +84,8 @@ pub enum BlockError {
     /// The medium cannot be written.
     #[error("the medium cannot be written, error {0}")]
     Write(i32),
-    /// An earlier fdatasync has failed, with this error: nothing tells whether what was written before is there.
+    /// An earlier fdatasync has failed, with this error: nothing tells whether what was written
+    /// before is there.
     #[error("fdatasync has failed before, error {0}: a reload opens the medium again")]
     SyncLost(i32),
     /// The request does not fit the medium or the arena.
@@ -148,8 +151,8 @@ pub type BlockCompletion = (u64, Result<(), BlockError>);
 
 /// A namespace's medium, as one core uses it.
 pub trait Backend: Send {
-    /// Returns registered memory that is the medium, for RDMA from (`to_medium` false) or into it. `None` if the medium
-    /// is not memory, as here.
+    /// Returns registered memory that is the medium, for RDMA from (`to_medium` false) or into it.
+    /// `None` if the medium is not memory, as here.
     fn mapped(&self, _offset: u64, _bytes: u32, _to_medium: bool) -> Option<Sge> {
         None
     }
@@ -167,7 +170,8 @@ pub trait Backend: Send {
     /// Begins a request. Never waits, and touches at most `budget` bytes of the medium itself.
     fn submit(&mut self, token: u64, request: &BlockRequest, budget: &mut Budget) -> Submission;
 
-    /// Collects completions and passes what was submitted to the kernel. Touches no byte of the medium.
+    /// Collects completions and passes what was submitted to the kernel. Touches no byte of the
+    /// medium.
     fn poll(&mut self, completions: &mut Vec<BlockCompletion>);
 
     /// Returns whether it has to be polled.

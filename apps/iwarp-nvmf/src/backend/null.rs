@@ -6,14 +6,16 @@ use ironwarp::{Region, Sge};
 
 use super::{Backend, BlockCompletion, BlockRequest, Budget, Submission};
 
-/// A namespace without a medium. Reads and writes have separate memory, so that nobody reads what another wrote.
+/// A namespace without a medium. Reads and writes have separate memory, so that nobody reads what
+/// another wrote.
 pub struct NullBackend {
     zeros: Arc<Region>,
     sink: Arc<Region>,
 }
 
 impl NullBackend {
-    /// A namespace that reads from `zeros` and writes into `sink`, both as long as the longest transfer.
+    /// A namespace that reads from `zeros` and writes into `sink`, both as long as the longest
+    /// transfer.
     pub fn new(zeros: Arc<Region>, sink: Arc<Region>) -> Self {
         NullBackend { zeros, sink }
     }

@@ -1,9 +1,9 @@
-//! A disk in virtual time, for simulators, fuzzers and tests: its data passes through data buffers, and each request takes
-//! a poll.
+//! A disk in virtual time, for simulators, fuzzers and tests: its data passes through data buffers,
+//! and each request takes a poll.
 //!
-//! Bytes move when a request completes, as a kernel's do at the latest. A [`DiskPlan`] says what goes wrong, and changes
-//! while the core runs. Nothing here reads a clock or a random number, so the same steps give the same run. A block takes
-//! memory when it is written first.
+//! Bytes move when a request completes, as a kernel's do at the latest. A [`DiskPlan`] says what
+//! goes wrong, and changes while the core runs. Nothing here reads a clock or a random number, so
+//! the same steps give the same run. A block takes memory when it is written first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

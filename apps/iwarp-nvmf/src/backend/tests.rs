@@ -1,4 +1,5 @@
-//! What every backend keeps to: a call touches no more bytes than its budget, and a request that is continued ends.
+//! What every backend keeps to: a call touches no more bytes than its budget, and a request that is
+//! continued ends.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ fn region(ctx: &Context, pd: ProtectionDomain) -> Arc<Region> {
     Arc::new(ctx.register(pd, vec![7; BYTES], Access::LOCAL_WRITE).expect("registered"))
 }
 
-/// Submits a request until it is done, each time with `budget` bytes. Returns the bytes that each call touched.
+/// Submits a request until it is done, each time with `budget` bytes. Returns the bytes that each
+/// call touched.
 fn run(backend: &mut dyn Backend, mut request: BlockRequest, budget: u64) -> Vec<u64> {
     let mut touched = Vec::new();
     loop {

@@ -1,7 +1,8 @@
 //! A medium in a file or block device, by io_uring.
 //!
-//! Each core has a ring for each namespace. The core's arena is registered with the ring where the system allows it, so a
-//! request names memory that the kernel has pinned already. O_DIRECT avoids the page cache where the file system has it.
+//! Each core has a ring for each namespace. The core's arena is registered with the ring where the
+//! system allows it, so a request names memory that the kernel has pinned already. O_DIRECT avoids
+//! the page cache where the file system has it.
 //!
 //! | operation | what the kernel does |
 //! | --- | --- |
@@ -10,9 +11,9 @@
 //! | Write Zeroes | fallocate: zero range, else punch hole, else writes of zeros |
 //! | Deallocate | fallocate: punch hole; ignored where it is not supported |
 //!
-//! Linux reports a write-back error to one fdatasync of an open file description. Each core has a description of its own
-//! and one fdatasync in flight, so no Flush returns success after another one of its core has taken the error. What
-//! follows is in [`super::FileMedium`].
+//! Linux reports a write-back error to one fdatasync of an open file description. Each core has a
+//! description of its own and one fdatasync in flight, so no Flush returns success after another
+//! one of its core has taken the error. What follows is in [`super::FileMedium`].
 #![allow(unsafe_code, reason = "io_uring takes pointers to memory that the kernel reads and writes")]
 
 use std::fs::File;
@@ -116,7 +117,8 @@ impl<F: DiskFaults> FileBackend<F> {
     ///
     /// # Errors
     ///
-    /// The system refuses io_uring: it lacks it, or a policy forbids it (`kernel.io_uring_disabled`, seccomp).
+    /// The system refuses io_uring: it lacks it, or a policy forbids it
+    /// (`kernel.io_uring_disabled`, seccomp).
     pub fn new(
         medium: Arc<FileMedium>,
         arena: &Arena,
@@ -220,8 +222,8 @@ impl<F: DiskFaults> FileBackend<F> {
             // Errors show as missing completions of this poll; the next one tries again.
             let _ = self.ring.submit();
         }
-        // SAFETY: the memory is in the arena, within bounds, or static; the file and the arena live until the ring has
-        // ended, which `drop` waits for.
+        // SAFETY: the memory is in the arena, within bounds, or static; the file and the arena live
+        // until the ring has ended, which `drop` waits for.
         let queued = unsafe { self.ring.submission().push(entry) }.is_ok();
         self.unsubmitted |= queued;
         self.in_kernel += usize::from(queued);
@@ -335,7 +337,8 @@ impl<F: DiskFaults> FileBackend<F> {
 
     fn collect(&mut self, completions: &mut Vec<BlockCompletion>) {
         loop {
-            // The queue is borrowed for one entry only, since a stage that ended may queue the next.
+            // The queue is borrowed for one entry only, since a stage that ended may queue the
+            // next.
             let Some(entry) = self.ring.completion().next() else { break };
             let (number, mut result) = (entry.user_data(), entry.result());
             self.in_kernel -= 1;

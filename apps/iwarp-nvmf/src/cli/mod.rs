@@ -59,23 +59,26 @@ struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Serve the namespaces of a configuration until Ctrl-C. SIGHUP reads it again and adds, changes and removes namespaces
+    /// Serve the namespaces of a configuration until Ctrl-C. SIGHUP reads it again and adds,
+    /// changes and removes namespaces
     Serve {
         /// The configuration, a TOML file as configs/nvmf/memif.toml
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// Print a JSON line for each namespace every SECONDS: commands, bytes, errors, latencies of the target alone
+        /// Print a JSON line for each namespace every SECONDS: commands, bytes, errors, latencies
+        /// of the target alone
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
         interval: Option<u64>,
     },
-    /// Check a configuration, open what would be served, and list it. A target that runs is not disturbed
+    /// Check a configuration, open what would be served, and list it. A target that runs is not
+    /// disturbed
     Check {
         /// The configuration
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// Let the target that runs with a configuration read it again, and print what it has changed. Fails if something was not
-    /// done
+    /// Let the target that runs with a configuration read it again, and print what it has changed.
+    /// Fails if something was not done
     Reload {
         /// The configuration
         #[arg(long, value_name = "FILE")]
@@ -195,7 +198,8 @@ fn serve(
     appliance.run(stop, ready, control).map_err(start_error)
 }
 
-/// A configuration that cannot be used is not tried again by a service manager; a device or a file may come.
+/// A configuration that cannot be used is not tried again by a service manager; a device or a file
+/// may come.
 fn start_error(error: NvmfError) -> CliExit {
     match error {
         NvmfError::Setup(ironwarp::SetupError::Config(error)) => CliExit::bad_arguments(error),

@@ -1,8 +1,10 @@
 //! The counts of the namespaces, in a file beside the page of the stack's counters.
 //!
-//! `stats.page` with the extension `namespaces` is replaced every second, and removed at the end. iwarp-top shows it. It is
-//! JSON: `pid`, `counters` of what the target refused or ended, and for each namespace its names, counts since the start, and `latency_ns`, the largest value and
-//! the number of each bucket of its histogram that is not empty, of all commands, and of Reads and Writes apart. A file that cannot be written is reported once.
+//! `stats.page` with the extension `namespaces` is replaced every second, and removed at the end.
+//! iwarp-top shows it. It is JSON: `pid`, `counters` of what the target refused or ended, and for
+//! each namespace its names, counts since the start, and `latency_ns`, the largest value and the
+//! number of each bucket of its histogram that is not empty, of all commands, and of Reads and
+//! Writes apart. A file that cannot be written is reported once.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,7 +1,8 @@
 //! `iwarp-nvmf reload`, and what the target does for it.
 //!
-//! The target that runs has its process number in the lock file of `state_dir`. SIGHUP makes it read its configuration again;
-//! it writes the outcome to `reload.json` in the same folder, with a number that increases, and `reload` waits for that.
+//! The target that runs has its process number in the lock file of `state_dir`. SIGHUP makes it
+//! read its configuration again; it writes the outcome to `reload.json` in the same folder, with a
+//! number that increases, and `reload` waits for that.
 
 use std::fs;
 use std::io;
@@ -46,7 +47,8 @@ impl Reloads {
         Reloads { path, number }
     }
 
-    /// Makes the namespaces those of a configuration that was read again. A bad one changes nothing.
+    /// Makes the namespaces those of a configuration that was read again. A bad one changes
+    /// nothing.
     pub(super) fn reload(&mut self, namespaces: &mut Namespaces, config: Result<TargetConfig, CliExit>) {
         let (is_complete, text) = match config {
             Ok(config) => {

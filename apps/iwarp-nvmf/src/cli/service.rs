@@ -1,8 +1,9 @@
-//! What the target tells its service manager (sd_notify(3)): that it listens, that it reloads, that every core runs, and the
-//! descriptors of its disks.
+//! What the target tells its service manager (sd_notify(3)): that it listens, that it reloads, that
+//! every core runs, and the descriptors of its disks.
 //!
-//! The manager keeps the descriptors while the service is started again (`FileDescriptorStoreMax=`), so nobody else can take a
-//! disk meanwhile. Without `NOTIFY_SOCKET` all of this does nothing.
+//! The manager keeps the descriptors while the service is started again
+//! (`FileDescriptorStoreMax=`), so nobody else can take a disk meanwhile. Without `NOTIFY_SOCKET`
+//! all of this does nothing.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,8 +1,9 @@
 //! The folder for what must stay the same, if the configuration names none.
 //!
-//! As a service, systemd's `$STATE_DIRECTORY`. Else a folder of the user, by the path of the configuration, so that two
-//! targets of one user have two: `$XDG_STATE_HOME/ironwarp/PATH`, where `/` in the path is `-`. `$XDG_STATE_HOME` is
-//! `~/.local/state` if it is not set (XDG Base Directory Specification 0.8).
+//! As a service, systemd's `$STATE_DIRECTORY`. Else a folder of the user, by the path of the
+//! configuration, so that two targets of one user have two: `$XDG_STATE_HOME/ironwarp/PATH`, where
+//! `/` in the path is `-`. `$XDG_STATE_HOME` is `~/.local/state` if it is not set (XDG Base
+//! Directory Specification 0.8).
 
 use std::env;
 use std::path::{Path, PathBuf};

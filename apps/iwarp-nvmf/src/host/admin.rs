@@ -1,4 +1,5 @@
-//! What a host does before it reads and writes: Connect, properties, Identify, queues; and single commands.
+//! What a host does before it reads and writes: Connect, properties, Identify, queues; and single
+//! commands.
 
 use zerocopy::IntoBytes;
 

@@ -1,4 +1,5 @@
-//! A workload: reads or writes at a depth, with a histogram of latencies and, if wanted, a check of every byte.
+//! A workload: reads or writes at a depth, with a histogram of latencies and, if wanted, a check of
+//! every byte.
 
 use hdrhistogram::Histogram;
 

@@ -1,12 +1,13 @@
-//! An initiator for tests and measurements: connects to a target, executes admin commands, reads and writes at depth.
+//! An initiator for tests and measurements: connects to a target, executes admin commands, reads
+//! and writes at depth.
 //!
-//! A [`Host`] owns a stack's worker and a context, and all of its queues. Nothing blocks inside: [`Host::poll`] runs one
-//! turn. Calls that wait for a response take `between`, which they call between polls, so that a target in the same thread
-//! can run.
+//! A [`Host`] owns a stack's worker and a context, and all of its queues. Nothing blocks inside:
+//! [`Host::poll`] runs one turn. Calls that wait for a response take `between`, which they call
+//! between polls, so that a target in the same thread can run.
 //!
-//! Each outstanding command has a data buffer of its own. It is either registered once for all commands, or bound to a
-//! fresh tag for each command, which the target's response invalidates ([`HostSettings::invalidate`]). A [`session::Session`]
-//! connects without waiting.
+//! Each outstanding command has a data buffer of its own. It is either registered once for all
+//! commands, or bound to a fresh tag for each command, which the target's response invalidates
+//! ([`HostSettings::invalidate`]). A [`session::Session`] connects without waiting.
 
 mod admin;
 mod bench;

@@ -19,8 +19,8 @@ const READS: u16 = 16;
 /// Work requests of a command: a binding, a capsule, an invalidation.
 const SENDS_PER_ENTRY: u32 = 3;
 
-/// TCP's probes of a silent target, given up after some 13 s. A target that has ended the connection while the link was cut
-/// answers them with a reset.
+/// TCP's probes of a silent target, given up after some 13 s. A target that has ended the
+/// connection while the link was cut answers them with a reset.
 const KEEP_ALIVE: KeepAlive =
     KeepAlive { idle: Duration::from_secs(3), interval: Duration::from_secs(1), probes: 10 };
 
@@ -73,8 +73,8 @@ pub(super) struct HostQueue {
     pub(super) completed: VecDeque<HostCompletion>,
 }
 
-/// A target that ends closes its connections while responses are still arriving. Nothing can be posted then, and the event
-/// of the connection follows.
+/// A target that ends closes its connections while responses are still arriving. Nothing can be
+/// posted then, and the event of the connection follows.
 fn unless_ending(outcome: Result<(), PostError>) -> Result<(), NvmfError> {
     match outcome {
         Err(PostError::WrongState(_)) => Ok(()),
@@ -203,7 +203,8 @@ impl Host {
         Ok(index)
     }
 
-    /// Resets the connection of a queue and forgets the queue. The next one that is opened gets its number.
+    /// Resets the connection of a queue and forgets the queue. The next one that is opened gets its
+    /// number.
     ///
     /// # Errors
     ///
@@ -215,7 +216,8 @@ impl Host {
         Ok(self.ctx.destroy_qp(qp)?)
     }
 
-    /// Begins to open a connection with any private data, and does not wait. Returns the queue's number here.
+    /// Begins to open a connection with any private data, and does not wait. Returns the queue's
+    /// number here.
     ///
     /// # Errors
     ///
@@ -224,7 +226,8 @@ impl Host {
         self.open_queue(private_data, entries)
     }
 
-    /// Opens a connection with any private data, for tests of rejects. Returns the queue's number here.
+    /// Opens a connection with any private data, for tests of rejects. Returns the queue's number
+    /// here.
     ///
     /// # Errors
     ///
@@ -339,8 +342,8 @@ impl Host {
         self.queues.get_mut(queue)?.completed.pop_front()
     }
 
-    /// Executes one command and waits for its response. The data that the target returns is in `data`, and data for the
-    /// target is taken from there.
+    /// Executes one command and waits for its response. The data that the target returns is in
+    /// `data`, and data for the target is taken from there.
     ///
     /// # Errors
     ///

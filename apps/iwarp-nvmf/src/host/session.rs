@@ -1,6 +1,6 @@
-//! How a host gets a controller without waiting: the connection of its admin queue and its Connect, CC.EN, and the same
-//! for an I/O queue (Fabrics 1.1, 3.3 and 1.5.6). Each step waits for the one before it; a connection that fails is tried
-//! again.
+//! How a host gets a controller without waiting: the connection of its admin queue and its Connect,
+//! CC.EN, and the same for an I/O queue (Fabrics 1.1, 3.3 and 1.5.6). Each step waits for the one
+//! before it; a connection that fails is tried again.
 
 use ironwarp::Nanos;
 use zerocopy::IntoBytes;

@@ -44,7 +44,8 @@ impl Queue {
         Ok(Step::Held)
     }
 
-    /// Every other command ends soon by itself, and a backend cannot recall what it has begun (Base 1.4, 5.1).
+    /// Every other command ends soon by itself, and a backend cannot recall what it has begun (Base
+    /// 1.4, 5.1).
     fn abort(&self, _entry: &SubmissionQueueEntry) -> Step {
         Step::Respond(Response { result: NOT_ABORTED, status: Status::SUCCESS })
     }

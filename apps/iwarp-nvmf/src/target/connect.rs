@@ -35,7 +35,8 @@ impl Queue {
         Ok(Step::FromHost { pointer, bytes: CONNECT_DATA_BYTES })
     }
 
-    /// Connects the queue to a new or an existing controller. The result is CNTLID, or the place of a bad parameter.
+    /// Connects the queue to a new or an existing controller. The result is CNTLID, or the place of
+    /// a bad parameter.
     pub(super) fn connect_with(
         &mut self,
         entry: &SubmissionQueueEntry,
@@ -167,7 +168,8 @@ impl Target {
     }
 }
 
-/// Creates the controller of an admin queue, and ends that of a greedier host for it if none is free.
+/// Creates the controller of an admin queue, and ends that of a greedier host for it if none is
+/// free.
 fn new_controller(
     target: &Arc<Target>,
     cntlid: u16,

@@ -1,7 +1,7 @@
 //! A controller: registers, keep-alive timer, queues, events and error log.
 //!
-//! Its admin queue and I/O queues may be on different cores. Registers and times are atomics, the rest is behind a lock
-//! that only admin commands and Connect take.
+//! Its admin queue and I/O queues may be on different cores. Registers and times are atomics, the
+//! rest is behind a lock that only admin commands and Connect take.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -22,7 +22,8 @@ pub(super) const ERROR_ENTRIES: usize = 64;
 const CHANGED_NAMESPACES_MAX: usize = 1024;
 /// KAS of Identify: the granularity of the keep-alive timer (Base 1.4, 5.15.2.2).
 pub(super) const KEEP_ALIVE_UNIT_MS: u32 = 100;
-/// The activity timeout of a discovery controller whose host asked for none (Fabrics 1.1, 5.3 has a fixed one).
+/// The activity timeout of a discovery controller whose host asked for none (Fabrics 1.1, 5.3 has a
+/// fixed one).
 const DISCOVERY_TIMEOUT_MS: u32 = 120_000;
 /// Asynchronous event: a notice (2), Namespace Attribute Changed (0), read log page 4.
 const EVENT_NAMESPACE_ATTRIBUTE: u32 = 0x0004_0002;
@@ -46,7 +47,8 @@ impl Registers {
         self.csts.load(Ordering::Acquire)
     }
 
-    /// Sets CC (Base 1.4, 3.1.5). Values that are not supported while the controller is enabled set CSTS.CFS.
+    /// Sets CC (Base 1.4, 3.1.5). Values that are not supported while the controller is enabled set
+    /// CSTS.CFS.
     fn set_cc(&self, value: u32, is_discovery: bool) {
         let was = self.cc.swap(value, Ordering::AcqRel);
         let mut csts = self.csts();
@@ -256,7 +258,8 @@ impl Controller {
     pub(super) fn namespace_changed(&self, nsid: u32) {
         use crate::wire::identify::controller_bits::OAES_NAMESPACE_ATTRIBUTE;
         let mut state = self.state();
-        // Base 1.4, 5.14.1.4: FFFFFFFFh alone says that more have changed than the list has room for.
+        // Base 1.4, 5.14.1.4: FFFFFFFFh alone says that more have changed than the list has room
+        // for.
         if state.changed.len() >= CHANGED_NAMESPACES_MAX {
             state.changed = BTreeSet::from([u32::MAX]);
         } else if !state.changed.contains(&u32::MAX) {

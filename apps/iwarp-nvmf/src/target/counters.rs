@@ -1,7 +1,7 @@
 //! Counts of what a target refused or ended, by name.
 //!
-//! All cores count here. Nothing on the path of a command that succeeds does: waits are counted by each core, and added
-//! some fifty times a second.
+//! All cores count here. Nothing on the path of a command that succeeds does: waits are counted by
+//! each core, and added some fifty times a second.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,7 +32,8 @@ counters! {
     ConnectsOutOfOrder = "connects_out_of_order";
     /// Connects refused because the host's NQN is on no list.
     ConnectsNotAllowed = "connects_not_allowed";
-    /// Connects refused because the host, by NQN or address, has as many controllers as one host may have.
+    /// Connects refused because the host, by NQN or address, has as many controllers as one host
+    /// may have.
     ControllersPerHostFull = "controllers_per_host_full";
     /// Connects refused because all controllers are in use, and no host has more than its share.
     ControllersFull = "controllers_full";
@@ -48,7 +49,8 @@ counters! {
     ConnectionsPerAddressFull = "connections_per_address_full";
     /// Connections rejected because a core has no place or no capsules left.
     ConnectionsFull = "connections_full";
-    /// Connections rejected because too many requests of their address, or of all, waited for an answer.
+    /// Connections rejected because too many requests of their address, or of all, waited for an
+    /// answer.
     RequestsFull = "requests_full";
     /// Connections ended because their address had the most and another needed a place.
     ConnectionsEvicted = "connections_evicted";

@@ -111,8 +111,9 @@ impl Target {
     }
 }
 
-/// Limits of commands that move no data (NVM Command Set 1.0, 4.1.5.4). WZSL and DMRL are 0: a Write Zeroes takes as many
-/// blocks, and Dataset Management as many ranges, as their fields can say. Hosts of 1.4 do not ask, and may send that.
+/// Limits of commands that move no data (NVM Command Set 1.0, 4.1.5.4). WZSL and DMRL are 0: a
+/// Write Zeroes takes as many blocks, and Dataset Management as many ranges, as their fields can
+/// say. Hosts of 1.4 do not ask, and may send that.
 fn nvm_controller() -> Vec<u8> {
     let mut data = IdentifyNvmController::new_zeroed();
     data.dmrsl = DATASET_RANGE_BLOCKS_MAX.into();

@@ -21,7 +21,8 @@ const ATTRIBUTE_DEALLOCATE: u32 = 1 << 2;
 
 /// The longest list of ranges is taken in one piece, whose memory every capsule has.
 const _: () = assert!(DATASET_RANGES_MAX * size_of::<DatasetRange>() as u32 <= PIECE_BYTES);
-/// DMRSL: logical blocks of one range. The largest that the field has, as hosts of NVMe 1.4 do not ask for it.
+/// DMRSL: logical blocks of one range. The largest that the field has, as hosts of NVMe 1.4 do not
+/// ask for it.
 pub(super) const DATASET_RANGE_BLOCKS_MAX: u32 = u32::MAX;
 /// DMSL: logical blocks of all ranges together.
 pub(super) const DATASET_BLOCKS_MAX: u64 = u32::MAX as u64;
@@ -115,8 +116,8 @@ impl Queue {
         }
     }
 
-    /// Continues Dataset Management with its ranges. Blocks that several ranges name are deallocated once, so a command
-    /// never touches more than its namespace.
+    /// Continues Dataset Management with its ranges. Blocks that several ranges name are
+    /// deallocated once, so a command never touches more than its namespace.
     pub(super) fn deallocate(&mut self, entry: &SubmissionQueueEntry, data: &[u8]) -> Result<Step, Status> {
         let namespace = self.namespace(entry.nsid.get())?;
         let mut command = IoCommand::new(IoOperation::Deallocate, namespace, (0, 0));

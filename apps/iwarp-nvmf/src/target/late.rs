@@ -1,7 +1,8 @@
 //! What a disk still does for commands that have ended: requests that it did not answer in time.
 //!
-//! All cores share the list of a namespace. A Write that ended without an answer of the disk may reach the medium at any
-//! later time, and would replace what a later Write has written. So nothing changes those bytes until it is over.
+//! All cores share the list of a namespace. A Write that ended without an answer of the disk may
+//! reach the medium at any later time, and would replace what a later Write has written. So nothing
+//! changes those bytes until it is over.
 //!
 //! Asking costs one load while the list is empty, which is always, except while a disk hangs.
 

@@ -49,8 +49,8 @@ impl Queue {
         Ok(Step::ToHost { data, pointer })
     }
 
-    /// Returns a piece of a log page after the first. Only the discovery log is longer than a piece: the others read as
-    /// zeros beyond.
+    /// Returns a piece of a log page after the first. Only the discovery log is longer than a
+    /// piece: the others read as zeros beyond.
     pub(super) fn log_piece(&self, entry: &SubmissionQueueEntry, from: u64, bytes: u32) -> Vec<u8> {
         let offset = entry.qword(12).saturating_add(from);
         let is_discovery = entry.opcode == admin::GET_LOG_PAGE && entry.dword(10) as u8 == lid::DISCOVERY;
@@ -147,7 +147,8 @@ fn changed_namespaces(controller: &Controller) -> Vec<u8> {
     page
 }
 
-/// Four bytes for each opcode, admin commands first. Bit 0: supported; bit 1: changes logical blocks.
+/// Four bytes for each opcode, admin commands first. Bit 0: supported; bit 1: changes logical
+/// blocks.
 fn command_effects() -> Vec<u8> {
     const SUPPORTED: u8 = 1;
     const CHANGES_BLOCKS: u8 = 2;
@@ -180,8 +181,9 @@ impl Target {
         ((1 + allowed * self.listeners.len()) * size_of::<DiscoveryEntry>()) as u64
     }
 
-    /// Returns `bytes` bytes of the discovery log from `offset` on; zeros beyond its end. It has an entry for each subsystem
-    /// that the host may connect to, at each address. Only the entries that are asked for are made.
+    /// Returns `bytes` bytes of the discovery log from `offset` on; zeros beyond its end. It has an
+    /// entry for each subsystem that the host may connect to, at each address. Only the entries
+    /// that are asked for are made.
     fn discovery_log(&self, hostnqn: &str, offset: u64, bytes: u32) -> Vec<u8> {
         const ENTRY: u64 = size_of::<DiscoveryEntry>() as u64;
         let allowed: Vec<_> = self.subsystems.iter().filter(|one| one.allows(hostnqn)).collect();

@@ -1,8 +1,9 @@
 //! The guard of a queue's place in its controller.
 //!
-//! Every controller that the target lists has the guard of an admin queue. Dropping that guard ends the controller and
-//! takes it off the list (Fabrics 1.1, 2.5), whatever the reason: the connection ended, Connect failed on the way, or the
-//! queue was never used. Dropping the guard of an I/O queue makes its identifier free.
+//! Every controller that the target lists has the guard of an admin queue. Dropping that guard ends
+//! the controller and takes it off the list (Fabrics 1.1, 2.5), whatever the reason: the connection
+//! ended, Connect failed on the way, or the queue was never used. Dropping the guard of an I/O
+//! queue makes its identifier free.
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    /// The place of the admin queue of a controller that was just listed. Every controller is made with that queue.
+    /// The place of the admin queue of a controller that was just listed. Every controller is made
+    /// with that queue.
     pub(super) fn of_admin(target: Arc<Target>, controller: Arc<Controller>) -> Self {
         Membership { target, controller, qid: 0 }
     }

@@ -1,8 +1,9 @@
-//! The target without its network: subsystems, controllers, queues and the commands that they execute.
+//! The target without its network: subsystems, controllers, queues and the commands that they
+//! execute.
 //!
-//! A [`Target`] is shared by all cores. A [`Queue`] belongs to one connection: it takes submission queue entries and
-//! returns a [`Step`] that says what the transport does next. Nothing here waits or moves data. The path of an I/O command
-//! takes no lock; Connect and admin commands do.
+//! A [`Target`] is shared by all cores. A [`Queue`] belongs to one connection: it takes submission
+//! queue entries and returns a [`Step`] that says what the transport does next. Nothing here waits
+//! or moves data. The path of an I/O command takes no lock; Connect and admin commands do.
 //!
 //! Source: NVM Express Base 1.4, NVM Express over Fabrics 1.1.
 
@@ -119,7 +120,8 @@ impl Target {
         self.lock().all().cloned().collect()
     }
 
-    /// Ends the controllers whose keep-alive timer has expired (Base 1.4, 7.12). Their queues end when they notice.
+    /// Ends the controllers whose keep-alive timer has expired (Base 1.4, 7.12). Their queues end
+    /// when they notice.
     pub fn expire_keep_alive(&self, now_ms: u64) {
         if now_ms < self.judge_from_ms.load(Ordering::Relaxed) {
             return;
@@ -139,8 +141,8 @@ impl Target {
         }
     }
 
-    /// Judges no keep-alive timer before `from_ms`. A core that was paused says so until it has read the frames that
-    /// waited: the commands of live hosts are among them.
+    /// Judges no keep-alive timer before `from_ms`. A core that was paused says so until it has
+    /// read the frames that waited: the commands of live hosts are among them.
     pub fn judge_keep_alive_from(&self, from_ms: u64) {
         self.judge_from_ms.fetch_max(from_ms, Ordering::Relaxed);
     }

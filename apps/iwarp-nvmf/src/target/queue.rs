@@ -1,8 +1,9 @@
 //! A queue: the commands of one connection.
 //!
-//! Takes submission queue entries and returns the next [`Step`]. A step that needs data of the host continues with
-//! [`Queue::received`], one that sends more data than a piece with [`Queue::next_piece`]. Each command ends with
-//! [`Queue::completion`], which makes its completion queue entry.
+//! Takes submission queue entries and returns the next [`Step`]. A step that needs data of the host
+//! continues with [`Queue::received`], one that sends more data than a piece with
+//! [`Queue::next_piece`]. Each command ends with [`Queue::completion`], which makes its completion
+//! queue entry.
 //!
 //! ```text
 //! Fresh --Connect--> Connecting --its data--> Connected --> Closed
@@ -10,12 +11,13 @@
 //!   +---- refused -------+
 //! ```
 //!
-//! Every step checks the state. One Connect is in flight at a time (Fabrics 1.1, 3.3: it is the first command); another
-//! one gets Command Sequence Error. A closed queue executes nothing. A queue whose controller has ended gives no response,
-//! since a host fails a command for good by a status, and repeats it after a lost connection.
+//! Every step checks the state. One Connect is in flight at a time (Fabrics 1.1, 3.3: it is the
+//! first command); another one gets Command Sequence Error. A closed queue executes nothing. A
+//! queue whose controller has ended gives no response, since a host fails a command for good by a
+//! status, and repeats it after a lost connection.
 //!
-//! SQHD moves when a command completes: an entry is consumed when its receive is posted again, and only then may the
-//! host send another (Fabrics 1.1, 2.4).
+//! SQHD moves when a command completes: an entry is consumed when its receive is posted again, and
+//! only then may the host send another (Fabrics 1.1, 2.4).
 
 use core::net::{IpAddr, Ipv4Addr};
 use std::collections::VecDeque;
@@ -64,7 +66,8 @@ pub enum Step {
     Respond(Response),
     /// Moves data to the host, then sends a response of success.
     ToHost {
-        /// The first piece: as long as the pointer says, at most [`PIECE_BYTES`]. [`Queue::next_piece`] returns the others.
+        /// The first piece: as long as the pointer says, at most [`PIECE_BYTES`].
+        /// [`Queue::next_piece`] returns the others.
         data: Vec<u8>,
         /// Where it goes.
         pointer: DataPointer,
@@ -131,7 +134,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue that is not connected to a controller yet. `entries` is the size of the submission queue.
+    /// A queue that is not connected to a controller yet. `entries` is the size of the submission
+    /// queue.
     pub fn new(target: Arc<Target>, qid: u16, entries: u16) -> Self {
         Queue {
             target,
@@ -260,10 +264,12 @@ impl Queue {
         step.unwrap_or_else(|status| Step::Respond(status.into()))
     }
 
-    /// Returns `bytes` bytes, at most [`PIECE_BYTES`], of the data that a [`Step::ToHost`] began, from byte `from` on.
+    /// Returns `bytes` bytes, at most [`PIECE_BYTES`], of the data that a [`Step::ToHost`] began,
+    /// from byte `from` on.
     ///
-    /// Only a log page can be longer than a piece. What it has changed to since the first piece is shown, as the
-    /// specification lets a host find out by the generation counter (Fabrics 1.1, 5.4).
+    /// Only a log page can be longer than a piece. What it has changed to since the first piece is
+    /// shown, as the specification lets a host find out by the generation counter (Fabrics 1.1,
+    /// 5.4).
     pub fn next_piece(&self, entry: &SubmissionQueueEntry, from: u32, bytes: u32) -> Vec<u8> {
         self.log_piece(entry, u64::from(from), bytes.min(PIECE_BYTES))
     }
@@ -281,7 +287,8 @@ impl Queue {
         }
     }
 
-    /// Returns the completion queue entry of a command that ends. [`Queue::advance`] follows when it is sent.
+    /// Returns the completion queue entry of a command that ends. [`Queue::advance`] follows when
+    /// it is sent.
     #[inline]
     pub fn completion(&self, cid: u16, response: Response) -> CompletionQueueEntry {
         CompletionQueueEntry {

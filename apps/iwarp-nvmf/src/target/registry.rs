@@ -1,8 +1,9 @@
 //! The controllers of a target, and who may have how many.
 //!
-//! Discovery controllers, which any host may make, have a limit of their own. A host, by NQN and by address, has at most
-//! [`TargetLimits::controllers_per_host`]. When all controllers of a kind are in use, the address with the most of them,
-//! at least two more than the newcomer's, loses its oldest one; else the newcomer is refused.
+//! Discovery controllers, which any host may make, have a limit of their own. A host, by NQN and by
+//! address, has at most [`TargetLimits::controllers_per_host`]. When all controllers of a kind are
+//! in use, the address with the most of them, at least two more than the newcomer's, loses its
+//! oldest one; else the newcomer is refused.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
@@ -92,7 +93,8 @@ impl Registry {
 
     /// Lists a controller under a free CNTLID. The caller has made room.
     pub(super) fn add(&mut self, make: impl FnOnce((u16, u64)) -> Controller) -> Arc<Controller> {
-        // A number that was used a moment ago is not used again: a late queue of its host must not find another's.
+        // A number that was used a moment ago is not used again: a late queue of its host must not
+        // find another's.
         let after = |last: u16| if last >= CNTLID_MAX { 1 } else { last + 1 };
         let mut cntlid = after(self.last);
         while self.by_cntlid.contains_key(&cntlid) {

@@ -65,10 +65,11 @@ pub struct IoCounters {
     pub timeouts: AtomicU64,
     /// Requests of such commands that the disk has answered since.
     pub late_answers: AtomicU64,
-    /// Commands that were refused because the disk still had requests of ended commands: too many, or one that may
-    /// change the same bytes.
+    /// Commands that were refused because the disk still had requests of ended commands: too many,
+    /// or one that may change the same bytes.
     pub refused: AtomicU64,
-    /// What the disk still has of commands that have ended. Namespaces of one medium, also a later one, share it.
+    /// What the disk still has of commands that have ended. Namespaces of one medium, also a later
+    /// one, share it.
     pub late: Arc<LateRequests>,
     /// From the arrival of a Read or Compare to the sending of its response.
     pub read_latency: LatencyHistogram,

@@ -3,9 +3,11 @@
 //! An address has at most [`super::CoreLimits::connections_per_address`] connections on a core.
 //! When the core has no slot or no capsules left, a newcomer takes the place of a greedier host:
 //!
-//! 1. A connection that belongs to no controller of a storage subsystem yet: of the host with the most of those, more
-//!    than the newcomer has, the oldest. Such connections cost their host nothing.
-//! 2. Else, if there are none, the youngest connection of the host with the most, at least two more than the newcomer has.
+//! 1. A connection that belongs to no controller of a storage subsystem yet: of the host with the
+//!    most of those, more than the newcomer has, the oldest. Such connections cost their host
+//!    nothing.
+//! 2. Else, if there are none, the youngest connection of the host with the most, at least two more
+//!    than the newcomer has.
 //!
 //! The newcomer then waits until the slot is free, and is rejected if there is nobody to take it
 //! from.

@@ -1,7 +1,7 @@
 //! The memory of one core: data buffers, and a slot for each capsule that may arrive.
 //!
-//! One registered region holds all of it. It is allocated when the core starts and never grows: without a free buffer a
-//! command waits, and without free capsules a connection is refused.
+//! One registered region holds all of it. It is allocated when the core starts and never grows:
+//! without a free buffer a command waits, and without free capsules a connection is refused.
 
 use ironwarp::{Access, AlignedBuf, Context, ProtectionDomain, RangeError, Sge};
 

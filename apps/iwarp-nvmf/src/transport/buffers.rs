@@ -87,8 +87,8 @@ impl BufferPool {
         }
     }
 
-    /// Ends a connection: its reserve is free. The stack may have buffers of its last responses still; they count for nobody
-    /// until they come back.
+    /// Ends a connection: its reserve is free. The stack may have buffers of its last responses
+    /// still; they count for nobody until they come back.
     pub(super) fn leave(&mut self, who: Who) {
         let account = core::mem::take(self.account(who));
         *self.shared(who) -= account.shared();

@@ -1,11 +1,13 @@
 //! The devices of a core, and their change while it serves.
 //!
-//! Takes [`DeviceChange`]s of another thread, at most one housekeeping interval after they were sent. A device is removed
-//! when no command of this core uses it any more, so a backend never disappears below a request.
+//! Takes [`DeviceChange`]s of another thread, at most one housekeeping interval after they were
+//! sent. A device is removed when no command of this core uses it any more, so a backend never
+//! disappears below a request.
 //!
-//! A core polls: it neither opens nor closes a device. io_uring pins up to a gigabyte when it is set up, and the end of a
-//! namespace in memory unmaps it. The control thread makes the devices, with the memory of the core ([`CoreDevices::arena`]),
-//! and gets the removed ones back ([`CoreDevices::close_removed`]).
+//! A core polls: it neither opens nor closes a device. io_uring pins up to a gigabyte when it is
+//! set up, and the end of a namespace in memory unmaps it. The control thread makes the devices,
+//! with the memory of the core ([`CoreDevices::arena`]), and gets the removed ones back
+//! ([`CoreDevices::close_removed`]).
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,7 +18,8 @@ use crate::NvmfError;
 use crate::backend::{Arena, Backend};
 use crate::target::IoCounters;
 
-/// Milliseconds for which a device without commands is kept: RDMA Writes from its memory may still be in the send queue.
+/// Milliseconds for which a device without commands is kept: RDMA Writes from its memory may still
+/// be in the send queue.
 const REMOVE_DELAY_MS: u64 = 1000;
 
 /// A namespace's backend on this core, and its counts.

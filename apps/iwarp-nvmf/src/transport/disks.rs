@@ -1,10 +1,11 @@
 //! The data buffers that requests to disks have, so that disks that hang together leave some.
 //!
-//! A request takes its buffers along until the disk answers, also after its command has ended. Half of a core's buffers are
-//! divided evenly among its disks. Of the other half a disk may have another one while it has less than [`SHARE`] times what
-//! is left of that. So each disk has its part whatever the others do, and however many hosts send to those. Other commands
-//! for a disk wait without a buffer, or are refused when it is late ([`super::late`]). A core with one disk has nobody to
-//! keep buffers for, and gives it all.
+//! A request takes its buffers along until the disk answers, also after its command has ended. Half
+//! of a core's buffers are divided evenly among its disks. Of the other half a disk may have
+//! another one while it has less than [`SHARE`] times what is left of that. So each disk has its
+//! part whatever the others do, and however many hosts send to those. Other commands for a disk
+//! wait without a buffer, or are refused when it is late ([`super::late`]). A core with one disk
+//! has nobody to keep buffers for, and gives it all.
 
 use super::Reactor;
 use super::connection::CoreIo;

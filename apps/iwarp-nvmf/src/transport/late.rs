@@ -1,19 +1,24 @@
-//! A disk that does not answer in time: its commands end with a status, and what it still has stays with it.
+//! A disk that does not answer in time: its commands end with a status, and what it still has stays
+//! with it.
 //!
-//! A command whose request is with a backend for longer than [`super::CoreLimits::disk_timeout_ms`] gets Internal Error
-//! without DNR (Base 1.4, 4.6.1): the host may try again. (Command Abort Requested needs an Abort of the host, Command
-//! Interrupted a host that has enabled Advanced Command Retry, Transient Transport Error promises that a retry succeeds, and
-//! the media errors say that the disk answered.)
+//! A command whose request is with a backend for longer than [`super::CoreLimits::disk_timeout_ms`]
+//! gets Internal Error without DNR (Base 1.4, 4.6.1): the host may try again. (Command Abort
+//! Requested needs an Abort of the host, Command Interrupted a host that has enabled Advanced
+//! Command Retry, Transient Transport Error promises that a retry succeeds, and the media errors
+//! say that the disk answered.)
 //!
-//! The kernel may still write to or read from the memory of the request. So that becomes an [`Orphan`], which keeps the
-//! data buffers, or the capsule with the data, until the disk answers; the slot gets another capsule. A buffer counts for
-//! nobody then. A namespace takes no commands while its disk has [`orphans_max`] of them or more, or all disks together
-//! [`orphans_together_max`], and none that changes bytes which one of them may still change: they get Namespace Not Ready.
-//! What is in flight when disks begin to hang is bounded by [`super::disks`]. Connections that have ended with a request at
-//! the disk are released in the same way. A file or block device keeps what may still change it, also when its namespace is
+//! The kernel may still write to or read from the memory of the request. So that becomes an
+//! [`Orphan`], which keeps the data buffers, or the capsule with the data, until the disk answers;
+//! the slot gets another capsule. A buffer counts for nobody then. A namespace takes no commands
+//! while its disk has [`orphans_max`] of them or more, or all disks together
+//! [`orphans_together_max`], and none that changes bytes which one of them may still change: they
+//! get Namespace Not Ready. What is in flight when disks begin to hang is bounded by
+//! [`super::disks`]. Connections that have ended with a request at the disk are released in the
+//! same way. A file or block device keeps what may still change it, also when its namespace is
 //! replaced or taken out meanwhile and comes back ([`crate::backend::Claim::late`]).
 //!
-//! The check looks at each slot of the connections that have requests at backends, some times a second.
+//! The check looks at each slot of the connections that have requests at backends, some times a
+//! second.
 
 use std::sync::atomic::Ordering;
 
@@ -157,7 +162,8 @@ impl Connection {
         Ok(ended)
     }
 
-    /// Ends a command without its request. Returns false if the core has no capsule for the slot now.
+    /// Ends a command without its request. Returns false if the core has no capsule for the slot
+    /// now.
     fn orphan(&mut self, io: &mut CoreIo, slot: u16, wr_id: WrId) -> Result<bool, NvmfError> {
         let index = usize::from(slot);
         let (Some(place), Some(capsule)) = (self.slots.get_mut(index), self.capsules.get_mut(index)) else {

@@ -1,4 +1,5 @@
-//! Connection requests: checks of their private data, accept and reject (NVMe RDMA transport, RDMA_CM).
+//! Connection requests: checks of their private data, accept and reject (NVMe RDMA transport,
+//! RDMA_CM).
 //!
 //! [`super::requests`] says when.
 
@@ -67,7 +68,8 @@ impl Arrival {
     }
 }
 
-/// What a core tells another about a connection request. The messages of one request arrive in order.
+/// What a core tells another about a connection request. The messages of one request arrive in
+/// order.
 enum RequestMessage {
     /// It has arrived, and is the other core's.
     Arrival(Arrival),
@@ -171,7 +173,8 @@ impl Reactor {
         waiting.iter().try_for_each(|one| self.reject(one, CmStatus::NoResources, full))
     }
 
-    /// Accepts, rejects or defers a request. One that was deferred is rejected from `reject_at_ms` on.
+    /// Accepts, rejects or defers a request. One that was deferred is rejected from `reject_at_ms`
+    /// on.
     fn answer_at(&mut self, arrival: Arrival, reject_at_ms: Option<u64>) -> Result<(), NvmfError> {
         let (qid, entries) = match self.check_request(&arrival) {
             Ok(checked) => checked,

@@ -1,8 +1,9 @@
 //! The RDMA transport: a reactor for each core, a connection for each queue.
 //!
-//! A [`Reactor`] owns a core's worker, context, memory and backends. [`Reactor::poll`] runs one turn: the worker, the
-//! connection events, the completions of RDMA and of the backends, and what waits. No data passes between threads: a
-//! queue lives on the core at which its connection arrived. A connection request passes to that core once.
+//! A [`Reactor`] owns a core's worker, context, memory and backends. [`Reactor::poll`] runs one
+//! turn: the worker, the connection events, the completions of RDMA and of the backends, and what
+//! waits. No data passes between threads: a queue lives on the core at which its connection
+//! arrived. A connection request passes to that core once.
 //!
 //! Hosts do not trust each other. Everything that a core has is bounded by connection and by host:
 //!
@@ -82,7 +83,8 @@ pub struct CoreLimits {
     pub reads: u16,
     /// The depth of the completion queue.
     pub completions: u32,
-    /// The time from the accept of a connection to its Connect command. Hosts that send none hold resources.
+    /// The time from the accept of a connection to its Connect command. Hosts that send none hold
+    /// resources.
     pub connect_timeout_ms: u64,
     /// The time that a host has to answer an RDMA Read, or to take the data of a command.
     pub peer_timeout_ms: u64,
@@ -116,13 +118,15 @@ pub struct CoreUsage {
     pub free_capsules: usize,
     /// Requests that disks still have of commands that have ended.
     pub orphaned: usize,
-    /// Commands that wait for a buffer, a queue or a backend, and connection requests without an answer.
+    /// Commands that wait for a buffer, a queue or a backend, and connection requests without an
+    /// answer.
     pub waiting: usize,
 }
 
 /// A core's part of the target.
 pub struct Reactor {
-    // Dropped before the context and the worker: a backend waits for the kernel, which uses the core's memory.
+    // Dropped before the context and the worker: a backend waits for the kernel, which uses the
+    // core's memory.
     io: CoreIo,
     target: Arc<Target>,
     worker: Worker,
@@ -153,8 +157,8 @@ pub struct Reactor {
 }
 
 impl Reactor {
-    /// A reactor for a worker. `open` makes the backends, in the order of their numbers; `changes` adds and removes
-    /// others later.
+    /// A reactor for a worker. `open` makes the backends, in the order of their numbers; `changes`
+    /// adds and removes others later.
     ///
     /// # Errors
     ///
@@ -254,7 +258,8 @@ impl Reactor {
         }
     }
 
-    /// Returns what all turns have cost: work of the stack, in frames, doorbells and messages; and bytes of commands.
+    /// Returns what all turns have cost: work of the stack, in frames, doorbells and messages; and
+    /// bytes of commands.
     pub fn spent(&self) -> (u64, u64) {
         (self.stack_work, self.io.parties.total())
     }
@@ -263,7 +268,8 @@ impl Reactor {
     pub fn poll(&mut self) -> Result<bool, NvmfError> {
         let mut work = self.worker.poll(1).work;
         if !self.io.waits.turn.is_empty() {
-            // The stack sends a quantum of each queue pair in a turn, and these turns are as long as their commands.
+            // The stack sends a quantum of each queue pair in a turn, and these turns are as long
+            // as their commands.
             for _ in 0..ROUNDS_WHILE_WAITING {
                 work += self.worker.poll(0).work;
             }
@@ -292,7 +298,8 @@ impl Reactor {
         Ok(busy)
     }
 
-    /// Posts the receives of this turn's responses. Their next commands may arrive once the worker has sent the responses.
+    /// Posts the receives of this turn's responses. Their next commands may arrive once the worker
+    /// has sent the responses.
     fn post_receives(&mut self) {
         while let Some(index) = self.io.reposting.pop() {
             let connection = self.connections.get_mut(index as usize).and_then(Option::as_mut);
@@ -303,8 +310,9 @@ impl Reactor {
         }
     }
 
-    /// One step of the end: stops listening, rejects requests, and closes the connections. Resets those that are open at the
-    /// deadline. Returns how many connections there are, with those that only wait for a disk.
+    /// One step of the end: stops listening, rejects requests, and closes the connections. Resets
+    /// those that are open at the deadline. Returns how many connections there are, with those that
+    /// only wait for a disk.
     pub fn drain(&mut self, deadline: Instant) -> Result<usize, NvmfError> {
         self.is_draining = true;
         while let Some(at) = self.listening.pop() {
@@ -319,8 +327,8 @@ impl Reactor {
         Ok(self.connections.iter().flatten().count())
     }
 
-    /// Takes all completions. A capsule whose host has had its share of the turn only joins a list, so one host's many do
-    /// not delay another's.
+    /// Takes all completions. A capsule whose host has had its share of the turn only joins a list,
+    /// so one host's many do not delay another's.
     fn on_completions(&mut self) -> Result<usize, NvmfError> {
         let mut completions = [Completion::default(); COMPLETIONS];
         let mut all = 0;

@@ -1,21 +1,22 @@
 //! The hosts that a core serves, and what each of them takes.
 //!
-//! A party is a host, known by its address: names can be claimed by anyone. All addresses of an IPv6 network of 64 bits are
-//! one party, since a host can use any of them (RFC 4291 s2.5.1).
+//! A party is a host, known by its address: names can be claimed by anyone. All addresses of an
+//! IPv6 network of 64 bits are one party, since a host can use any of them (RFC 4291 s2.5.1).
 //!
-//! A turn of the core has [`TURN_COST_SHARED`] to spend while several hosts are active. Each of them may spend its share of
-//! it at once; commands beyond that wait until the end of the turn, when the party that has spent least goes first until
-//! nothing is left. What a party spent beyond its share is a debt that its shares of the next turns pay. So what others
-//! leave is used, and a host that uses it gives way when they come: a burst of a host that was below its share is
-//! served at once.
+//! A turn of the core has [`TURN_COST_SHARED`] to spend while several hosts are active. Each of
+//! them may spend its share of it at once; commands beyond that wait until the end of the turn,
+//! when the party that has spent least goes first until nothing is left. What a party spent beyond
+//! its share is a debt that its shares of the next turns pay. So what others leave is used, and a
+//! host that uses it gives way when they come: a burst of a host that was below its share is served
+//! at once.
 
 use core::net::{IpAddr, Ipv6Addr};
 
 /// What a core spends in a turn for one host, in bytes touched: some tens of microseconds.
 pub const TURN_COST_ALONE: u64 = 128 << 10;
-/// The same with several active hosts: a command or two. In a turn the stack sends little of each queue pair, two segments
-/// beside small messages, and takes a burst of frames. The longer a turn is, the longer one host's data and frames
-/// wait for another's commands.
+/// The same with several active hosts: a command or two. In a turn the stack sends little of each
+/// queue pair, two segments beside small messages, and takes a burst of frames. The longer a turn
+/// is, the longer one host's data and frames wait for another's commands.
 pub const TURN_COST_SHARED: u64 = 8 << 10;
 /// The largest debt: a host that was alone for long is not kept waiting for as long.
 pub const DEBT_MAX: u64 = 512 << 10;
@@ -31,8 +32,9 @@ pub const STEP_COST: u64 = 512;
 pub enum Weight {
     /// Commands that move data.
     Io = 1,
-    /// Connections, admin commands, and fills of memory: they give way to data. Among several hosts that are never content,
-    /// one that asks for nothing else gets a fifth of the core beside one that moves data.
+    /// Connections, admin commands, and fills of memory: they give way to data. Among several hosts
+    /// that are never content, one that asks for nothing else gets a fifth of the core beside one
+    /// that moves data.
     Background = 4,
 }
 
@@ -46,7 +48,8 @@ struct Party {
     spent: u64,
     /// The turn in which `spent` was right.
     turn: u64,
-    /// Whether it has spent something since the last but one [`Parties::recount`], and since the last.
+    /// Whether it has spent something since the last but one [`Parties::recount`], and since the
+    /// last.
     is_active: bool,
     is_recent: bool,
 }
@@ -98,15 +101,16 @@ impl Parties {
         at as u32
     }
 
-    /// Ends a connection of a host. Without one it is forgotten by [`Parties::recount`]: it must not lose its debt by coming
-    /// back at once.
+    /// Ends a connection of a host. Without one it is forgotten by [`Parties::recount`]: it must
+    /// not lose its debt by coming back at once.
     pub fn leave(&mut self, party: u32) {
         if let Some(Some(one)) = self.all.get_mut(party as usize) {
             one.connections = one.connections.saturating_sub(1);
         }
     }
 
-    /// Forgets which hosts are active, except those that have spent something since the last call, and hosts that are gone.
+    /// Forgets which hosts are active, except those that have spent something since the last call,
+    /// and hosts that are gone.
     pub fn recount(&mut self) {
         for place in &mut self.all {
             let Some(party) = place else { continue };

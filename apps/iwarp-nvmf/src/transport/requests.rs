@@ -1,11 +1,13 @@
 //! Connection requests that a core has not answered yet, in turn by host.
 //!
-//! To answer one is more work than a turn among several hosts: a queue pair is made, and the receives of its queue are
-//! posted. So a turn answers at most one, and the turns after it pay for that before the next one, while the commands of
-//! other hosts go on. A core with one active host pays at once.
+//! To answer one is more work than a turn among several hosts: a queue pair is made, and the
+//! receives of its queue are posted. So a turn answers at most one, and the turns after it pay for
+//! that before the next one, while the commands of other hosts go on. A core with one active host
+//! pays at once.
 //!
-//! The list is bounded. A host with [`PER_HOST_MAX`] requests in it gets no more; when [`REQUESTS_MAX`] wait, the host with
-//! the most loses its newest. Adding and taking cost a step each, a request that ends early a look at those of its host.
+//! The list is bounded. A host with [`PER_HOST_MAX`] requests in it gets no more; when
+//! [`REQUESTS_MAX`] wait, the host with the most loses its newest. Adding and taking cost a step
+//! each, a request that ends early a look at those of its host.
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
@@ -53,7 +55,8 @@ impl Requests {
         self.debt += cost;
     }
 
-    /// Adds a request. Returns one that finds no room: this one, or the newest of the host with the most.
+    /// Adds a request. Returns one that finds no room: this one, or the newest of the host with the
+    /// most.
     pub(super) fn push(&mut self, arrival: Arrival) -> Option<Arrival> {
         let key = host_key(arrival.address());
         let own = self.by_host.get(&key).map_or(0, VecDeque::len);

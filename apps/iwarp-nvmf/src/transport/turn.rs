@@ -7,7 +7,8 @@ use crate::target::TargetCounter;
 
 /// The interval of housekeeping: keep-alive timers, ended controllers, events.
 const HOUSEKEEPING_MS: u64 = 20;
-/// A core that was not polled for so long was paused: stopped, migrated, or starved of its processor.
+/// A core that was not polled for so long was paused: stopped, migrated, or starved of its
+/// processor.
 const PAUSE_MS: u64 = 100;
 /// The time that a core has at most to read the frames that waited while it was paused.
 const CATCH_UP_MS: u64 = 1000;
@@ -30,8 +31,8 @@ impl Reactor {
         }
     }
 
-    /// Base 1.4, 7.12: a host is silent if it sent nothing. What it sent during a pause is still to be read, so no timer is
-    /// judged until the worker has found nothing more.
+    /// Base 1.4, 7.12: a host is silent if it sent nothing. What it sent during a pause is still to
+    /// be read, so no timer is judged until the worker has found nothing more.
     #[cold]
     fn catch_up(&mut self, worked: bool, until_ms: u64) {
         if worked && self.io.now_ms < until_ms {
@@ -41,8 +42,8 @@ impl Reactor {
         }
     }
 
-    /// Tries again what waits for room, then spends what is left of the turn, on the host that has spent least. Returns
-    /// whether commands wait for the next turn.
+    /// Tries again what waits for room, then spends what is left of the turn, on the host that has
+    /// spent least. Returns whether commands wait for the next turn.
     pub(super) fn resume_waiting(&mut self) -> Result<bool, NvmfError> {
         if self.io.waits.len() == 0 {
             return Ok(false);

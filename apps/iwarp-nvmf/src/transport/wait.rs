@@ -71,7 +71,8 @@ impl WaitList {
         self.slots(who).push_back(slot);
     }
 
-    /// Puts the slot that was added last before the others of its connection: it had its turn and could not go on.
+    /// Puts the slot that was added last before the others of its connection: it had its turn and
+    /// could not go on.
     pub(super) fn put_first(&mut self, who: Who) {
         if let Some(slots) = self.by_connection.get_mut(who.connection as usize).filter(|one| !one.is_empty())
         {

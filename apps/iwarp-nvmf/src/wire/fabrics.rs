@@ -1,4 +1,5 @@
-//! What Fabrics commands and connection set-up carry (Fabrics 1.1, 3.3; RDMA transport, RDMA_CM format 0).
+//! What Fabrics commands and connection set-up carry (Fabrics 1.1, 3.3; RDMA transport, RDMA_CM
+//! format 0).
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -49,8 +50,8 @@ impl ConnectData {
     }
 }
 
-/// Returns a field of text that a zero ends. `None`: no zero, longer than an NQN, not UTF-8, or with control characters,
-/// which no name has and which would write lines of a log.
+/// Returns a field of text that a zero ends. `None`: no zero, longer than an NQN, not UTF-8, or
+/// with control characters, which no name has and which would write lines of a log.
 pub fn nqn(field: &[u8]) -> Option<&str> {
     let length = field.iter().position(|&byte| byte == 0)?;
     let text = core::str::from_utf8(field.get(..length)?).ok()?;
@@ -100,8 +101,8 @@ impl Connect {
     }
 }
 
-/// Returns the result of a Connect that failed with Connect Invalid Parameters: the offset of the parameter, in the
-/// command or in the data (IATTR).
+/// Returns the result of a Connect that failed with Connect Invalid Parameters: the offset of the
+/// parameter, in the command or in the data (IATTR).
 pub fn invalid_parameter(offset: u16, in_data: bool) -> u64 {
     u64::from(in_data) << 16 | u64::from(offset)
 }

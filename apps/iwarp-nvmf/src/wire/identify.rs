@@ -1,5 +1,5 @@
-//! Data of Identify (Base 1.4, 5.15; Fabrics 1.1, 4.1). Reserved fields and those for features that are not offered are
-//! zeros.
+//! Data of Identify (Base 1.4, 5.15; Fabrics 1.1, 4.1). Reserved fields and those for features that
+//! are not offered are zeros.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -215,7 +215,8 @@ pub mod nidt {
     pub const CSI: u8 = 4;
 }
 
-/// Identify Controller of the NVM command set (NVM Command Set 1.0, 4.1.5.4): limits of commands that move no data.
+/// Identify Controller of the NVM command set (NVM Command Set 1.0, 4.1.5.4): limits of commands
+/// that move no data.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
 #[repr(C)]
 pub struct IdentifyNvmController {

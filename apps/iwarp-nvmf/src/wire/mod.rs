@@ -1,7 +1,9 @@
-//! Structures of the wire: submission and completion queue entries, SGL descriptors, and what commands carry as data.
+//! Structures of the wire: submission and completion queue entries, SGL descriptors, and what
+//! commands carry as data.
 //!
-//! All fields are little-endian and none is aligned, so every structure is read and written as bytes. Names are those
-//! of the NVM Express Base Specification 1.4, NVM Express over Fabrics 1.1 and the RDMA transport. Sizes are asserted.
+//! All fields are little-endian and none is aligned, so every structure is read and written as
+//! bytes. Names are those of the NVM Express Base Specification 1.4, NVM Express over Fabrics 1.1
+//! and the RDMA transport. Sizes are asserted.
 
 pub mod fabrics;
 pub mod identify;

@@ -1,7 +1,7 @@
 //! SGL descriptors (Base 1.4, 4.4; Fabrics 1.1, 2.3).
 //!
-//! A target offers two kinds: a keyed data block in the host's memory, and a data block in the capsule at an offset. Any
-//! other kind is refused with the status that the specification names.
+//! A target offers two kinds: a keyed data block in the host's memory, and a data block in the
+//! capsule at an offset. Any other kind is refused with the status that the specification names.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -14,7 +14,8 @@ use super::Status;
 pub struct SglDescriptor {
     /// The address, or the offset in the capsule.
     pub address: U64,
-    /// Length and key. In a keyed block: three bytes of length, four bytes of key. Otherwise four bytes of length.
+    /// Length and key. In a keyed block: three bytes of length, four bytes of key. Otherwise four
+    /// bytes of length.
     pub length_key: [u8; 7],
     /// The type in the upper, the subtype in the lower four bits.
     pub identifier: u8,

@@ -1,8 +1,8 @@
 //! A core of a target and several hosts in virtual time, joined by a switch.
 //!
-//! Time passes only with what the core does: [`Costs`] says how long a turn takes for the work that the reactor counts. So the
-//! core has a capacity, and a test measures rates and latencies without a clock. Hosts and links cost nothing. The same
-//! steps give the same run.
+//! Time passes only with what the core does: [`Costs`] says how long a turn takes for the work that
+//! the reactor counts. So the core has a capacity, and a test measures rates and latencies without
+//! a clock. Hosts and links cost nothing. The same steps give the same run.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::collections::BTreeMap;
@@ -97,7 +97,8 @@ fn device(number: u8) -> MemoryConfig {
 }
 
 impl World {
-    /// A target with this configuration and hosts with the addresses 10.0.0.N. All disks do the same.
+    /// A target with this configuration and hosts with the addresses 10.0.0.N. All disks do the
+    /// same.
     pub fn new(config: &TargetConfig, numbers: &[u8]) -> Self {
         Self::with_disks(config, numbers, &[Arc::default()])
     }

@@ -79,19 +79,20 @@ pub struct Args {
     /// Clients that the server serves at a time. It rejects further ones at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u16).range(1..=256))]
     pub clients: u16,
-    /// Seconds after which the server drops a client that sends nothing, or requests nothing between two slices
+    /// Seconds after which the server drops a client that sends nothing, or requests nothing
+    /// between two slices
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = value_parser!(u64).range(2..=86_400))]
     pub client_timeout: u64,
-    /// Seconds after which the server drops a client whose slice does not end. A slice of our clients takes a second, or an
-    /// interval
+    /// Seconds after which the server drops a client whose slice does not end. A slice of our
+    /// clients takes a second, or an interval
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = value_parser!(u64).range(2..=86_400))]
     pub slice_limit: u64,
     /// MiB of memory that all clients of the server may take together; one test takes 2 GiB at most
     #[arg(long, value_name = "MIB", default_value_t = 4096, value_parser = value_parser!(u64).range(1..=1 << 24))]
     pub memory: u64,
 
-    /// Bytes of a message; k, M and G are powers of 1024 [default: 64 for latency, 64k for bandwidth; conn-rate sends
-    /// one message on each connection if given]
+    /// Bytes of a message; k, M and G are powers of 1024 [default: 64 for latency, 64k for
+    /// bandwidth; conn-rate sends one message on each connection if given]
     #[arg(long, short = 's', value_parser = values::bytes, conflicts_with = "all_sizes")]
     pub size: Option<u64>,
     /// Every power of two from 2 B to 8 MiB
@@ -103,10 +104,12 @@ pub struct Args {
     /// Seconds to measure, for each size [default: 2, or 0.5 with --all-sizes]
     #[arg(long, short = 'D', value_name = "SECONDS", value_parser = values::seconds, conflicts_with = "iterations")]
     pub duration: Option<f64>,
-    /// Prints a line for each interval of this many measured seconds; --duration is rounded up to whole intervals
+    /// Prints a line for each interval of this many measured seconds; --duration is rounded up to
+    /// whole intervals
     #[arg(long, value_name = "SECONDS", value_parser = values::interval, conflicts_with = "iterations")]
     pub interval: Option<f64>,
-    /// Runs until Ctrl-C, then prints the results of the whole run; a line for each --interval [default: 5 seconds]
+    /// Runs until Ctrl-C, then prints the results of the whole run; a line for each --interval
+    /// [default: 5 seconds]
     #[arg(long, alias = "run_infinitely", conflicts_with_all = ["iterations", "duration", "all_sizes"])]
     pub run_infinitely: bool,
     /// Messages before each slice that do not count
@@ -116,8 +119,9 @@ pub struct Args {
     /// Queue pairs, used round robin
     #[arg(long, short = 'q', default_value_t = 1, value_parser = value_parser!(u32).range(limits::QPS))]
     pub qps: u32,
-    /// Outstanding messages for each queue pair; bandwidth tests [default: 4 MiB of messages, 2 to 64]. For conn-rate:
-    /// connections at a time, from connect until closed, at most 256 [default: 16]
+    /// Outstanding messages for each queue pair; bandwidth tests [default: 4 MiB of messages, 2 to
+    /// 64]. For conn-rate: connections at a time, from connect until closed, at most 256 [default:
+    /// 16]
     #[arg(long, short = 't', value_parser = value_parser!(u32).range(limits::DEPTH))]
     pub depth: Option<u32>,
     /// Work requests posted together; bandwidth tests
@@ -135,14 +139,16 @@ pub struct Args {
     /// Messages a second in open loop: latency counts from the intended start
     #[arg(long, value_name = "PER_SECOND", value_parser = values::rate)]
     pub rate: Option<f64>,
-    /// Both ends sleep until the completion queue raises an event, instead of polling it; a thread of its own polls the
-    /// stack. With --connect only the client sleeps. An empty Send follows each Write of write-lat
+    /// Both ends sleep until the completion queue raises an event, instead of polling it; a thread
+    /// of its own polls the stack. With --connect only the client sleeps. An empty Send follows
+    /// each Write of write-lat
     #[arg(long, short = 'e', conflicts_with = "rate")]
     pub events: bool,
     /// The receiver checks every byte
     #[arg(long)]
     pub validate: bool,
-    /// The receives of all queue pairs of an end come from one shared receive queue; tests of Sends and Immediate Data
+    /// The receives of all queue pairs of an end come from one shared receive queue; tests of Sends
+    /// and Immediate Data
     #[arg(long, alias = "use-srq")]
     pub srq: bool,
     /// The largest network-layer packet, in bytes; with --config the file sets it
@@ -166,14 +172,16 @@ pub struct Args {
     /// The server core that owns the words
     #[arg(long, value_enum, default_value = "spread", conflicts_with = "config")]
     pub owner: WordOwner,
-    /// Polled cores at each end, each with a queue of the device and a thread; queue pairs are assigned to them round
-    /// robin. More than 1 needs --pair [default: 1, or 2 for scaling and atomics]
+    /// Polled cores at each end, each with a queue of the device and a thread; queue pairs are
+    /// assigned to them round robin. More than 1 needs --pair [default: 1, or 2 for scaling and
+    /// atomics]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=64))]
     pub cores: Option<u16>,
     /// How both ends of tcp-lat and tcp-bw wait
     #[arg(long, value_enum, default_value = "spin")]
     pub wait: Wait,
-    /// The interfaces of tcp-lat and tcp-bw: a veth pair between two network namespaces, or loopback
+    /// The interfaces of tcp-lat and tcp-bw: a veth pair between two network namespaces, or
+    /// loopback
     #[arg(long, default_value = "veth", value_parser = socket_path())]
     pub path: PathKind,
 
@@ -184,8 +192,9 @@ pub struct Args {
     #[arg(long)]
     pub quick: bool,
 
-    /// The results on standard output: a table, or the columns of perftest's tools. perftest prints half of the round
-    /// trip for Sends and Writes; `BW peak` is the fastest round here, the fastest message there
+    /// The results on standard output: a table, or the columns of perftest's tools. perftest prints
+    /// half of the round trip for Sends and Writes; `BW peak` is the fastest round here, the
+    /// fastest message there
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
     /// Writes the results as JSON
@@ -200,7 +209,8 @@ pub struct Args {
     /// Writes the frames of the client, or of `server`, as pcapng
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
-    /// Publishes the counters of the client in this file, for iwarp-top; with --config the file sets it
+    /// Publishes the counters of the client in this file, for iwarp-top; with --config the file
+    /// sets it
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     pub stats_page: Option<PathBuf>,
     /// Prints the log of both ends, from this level on

@@ -274,7 +274,8 @@ fn a_send_with_invalidate_has_room_for_a_steering_tag() {
     assert!(check_case(&case).is_err(), "from another machine");
 }
 
-/// The examples of the program and of its tools: each parses, and each file of `configs/` that it names exists.
+/// The examples of the program and of its tools: each parses, and each file of `configs/` that it
+/// names exists.
 #[test]
 fn every_example_parses_and_names_files_that_exist() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -300,7 +301,8 @@ fn every_example_parses_and_names_files_that_exist() {
     assert!(count > 40, "{count} examples");
 }
 
-/// The sources of every program, its help texts among them, name no configuration that does not exist.
+/// The sources of every program, its help texts among them, name no configuration that does not
+/// exist.
 #[test]
 fn every_configuration_that_a_program_names_exists() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

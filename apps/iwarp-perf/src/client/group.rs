@@ -54,7 +54,8 @@ struct OpenCase {
 }
 
 impl<'a> Measurement<'a> {
-    /// Starts the server, or connects to the one that the user started, and opens the device of the client.
+    /// Starts the server, or connects to the one that the user started, and opens the device of the
+    /// client.
     pub fn start(parent: &'a Channel<ToClient>, session: &'a Session, halt: Arc<AtomicBool>) -> Result<Self> {
         let (mut endpoint, server_endpoint) = match session.server_placement {
             ServerPlacement::Thread => Some(open_pair(session)?).unzip(),
@@ -102,7 +103,8 @@ impl<'a> Measurement<'a> {
         })
     }
 
-    /// Sends a request to the server and waits for the reply. A remote server is reached by polling the endpoint.
+    /// Sends a request to the server and waits for the reply. A remote server is reached by polling
+    /// the endpoint.
     fn request(&mut self, message: &ToServer) -> Result<FromServer> {
         self.server.send(message)?;
         if self.server.is_remote() { self.recv_polling() } else { self.server.recv() }
@@ -124,7 +126,8 @@ impl<'a> Measurement<'a> {
         })
     }
 
-    /// Measures a group and sends its results to the parent. The results of a stopped group are sent too.
+    /// Measures a group and sends its results to the parent. The results of a stopped group are
+    /// sent too.
     pub fn group(&mut self, group: &Group) -> Result<()> {
         self.open(group)?;
         self.reports_slices = group.reports_slices;
@@ -162,8 +165,8 @@ impl<'a> Measurement<'a> {
         Ok(())
     }
 
-    /// Opens the cases of a group at both ends, and connects the RDMA cases. A case with another path than planned has a
-    /// note.
+    /// Opens the cases of a group at both ends, and connects the RDMA cases. A case with another
+    /// path than planned has a note.
     fn open(&mut self, group: &Group) -> Result<()> {
         self.open.clear();
         for planned in &group.cases {
@@ -199,7 +202,8 @@ impl<'a> Measurement<'a> {
         Ok(())
     }
 
-    /// Runs the client's part of a slice. Returns it, and what the server should have received by its end.
+    /// Runs the client's part of a slice. Returns it, and what the server should have received by
+    /// its end.
     fn measure(&mut self, index: usize) -> Result<(Slice, u64)> {
         let OpenCase { case, budget, rdma, .. } = &mut self.open[index];
         let until = StopCondition { budget: *budget, halt: &self.halt };
@@ -214,7 +218,8 @@ impl<'a> Measurement<'a> {
         }
     }
 
-    /// Ends the slice. An RDMA case is polled until the server is done, because the server may still need responses.
+    /// Ends the slice. An RDMA case is polled until the server is done, because the server may
+    /// still need responses.
     fn stop(&mut self, index: usize, expected: u64) -> Result<ServerSlice> {
         self.server.send(&ToServer::Stop { expected })?;
         let reply = match (&mut self.open[index].rdma, &mut self.endpoint) {
@@ -229,12 +234,13 @@ impl<'a> Measurement<'a> {
 }
 
 impl Drop for Measurement<'_> {
-    /// Disconnects from a remote server even if the session failed. Otherwise the server waits long for the client.
+    /// Disconnects from a remote server even if the session failed. Otherwise the server waits long
+    /// for the client.
     fn drop(&mut self) {
         if let Some(endpoint) = self.endpoint.as_mut().filter(|_| self.server.is_remote()) {
             endpoint.close_control(true);
-            // The server stops polling when it receives the disconnect. Over memif it must have stopped before this
-            // process removes the device.
+            // The server stops polling when it receives the disconnect. Over memif it must have
+            // stopped before this process removes the device.
             std::thread::sleep(CLOSE_DELAY);
         }
     }

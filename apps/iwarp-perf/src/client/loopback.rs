@@ -1,4 +1,5 @@
-//! Sessions with a client and a server on every core. Each core has a thread, and the rates of all cores are added up.
+//! Sessions with a client and a server on every core. Each core has a thread, and the rates of all
+//! cores are added up.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -52,7 +53,8 @@ impl Drop for DoneGuard<'_> {
     }
 }
 
-/// Runs `work` with a worker, then polls it until the other workers are done, because its core may own their words.
+/// Runs `work` with a worker, then polls it until the other workers are done, because its core may
+/// own their words.
 fn run_then_poll<T>(
     remaining: &AtomicUsize,
     worker: &mut LoopbackWorker,
@@ -65,8 +67,9 @@ fn run_then_poll<T>(
     outcome
 }
 
-/// Calls `poll` while other workers measure. Then polls until the last received data is acknowledged: nothing polls the
-/// worker until the next slice, which would begin with retransmissions.
+/// Calls `poll` while other workers measure. Then polls until the last received data is
+/// acknowledged: nothing polls the worker until the next slice, which would begin with
+/// retransmissions.
 fn poll_until_all_done(remaining: &AtomicUsize, worker: &mut LoopbackWorker, poll: fn(&mut LoopbackWorker)) {
     /// An acknowledgement is delayed by at most one poll.
     const FINAL_POLLS: usize = 4;
@@ -171,8 +174,8 @@ fn scaling_note(group: &Group, rounds: &Rounds, one: usize, all: usize) -> Optio
     Some(format!("{text}: {median:.3} times as well as raw frames scale [{min:.3}, {max:.3}]"))
 }
 
-/// Describes the latency that a remote word adds to a local one, and compares it with two hops between the cores plus
-/// 100 ns.
+/// Describes the latency that a remote word adds to a local one, and compares it with two hops
+/// between the cores plus 100 ns.
 fn added_latency_note(rounds: &Rounds, local: usize, remote: usize) -> Option<String> {
     /// The time that the owner core may take for its part.
     const SPARE_NS: f64 = 100.0;
@@ -258,15 +261,15 @@ impl CaseRunner for LoopbackGroup<'_> {
     }
 }
 
-/// How many workers are polled: all of them if a core that is not measured may own a word. The latency of local
-/// words is measured under the same load as that of remote words.
+/// How many workers are polled: all of them if a core that is not measured may own a word. The
+/// latency of local words is measured under the same load as that of remote words.
 fn polled_workers(case: &Case, all: usize) -> usize {
     let may_own_word = case.test == Test::AtomicLat || (case.owner != WordOwner::Local && !case.locked);
     if case.test.is_atomic() && may_own_word { all } else { case.cores as usize }
 }
 
-/// The atomic operations so far that the receiving core executed, those that it forwarded, and those of the
-/// first on shared lines.
+/// The atomic operations so far that the receiving core executed, those that it forwarded, and
+/// those of the first on shared lines.
 fn executed(workers: &mut [LoopbackWorker]) -> [u64; 3] {
     let counts = workers.iter_mut().map(LoopbackWorker::atomics);
     counts.fold([0; 3], |sum, one| std::array::from_fn(|at| sum[at] + one[at]))
@@ -286,7 +289,8 @@ fn word_sum_error(workers: &mut [LoopbackWorker], index: usize, case: &Case, cha
     Ok(sum.abs_diff(changed))
 }
 
-/// Combines the slices of all workers. Their rates add up, so each slice is scaled to the duration of the longest.
+/// Combines the slices of all workers. Their rates add up, so each slice is scaled to the duration
+/// of the longest.
 fn combine(case: &Case, slices: Vec<Slice>) -> Slice {
     let elapsed_ns = slices.iter().map(|slice| slice.elapsed_ns).max().unwrap_or(0);
     let mut sum = Slice { cpu_ns: Some(0), ..Slice::default() };

@@ -13,13 +13,14 @@ use crate::plan::Group;
 pub struct AtomicTotals {
     /// Operations that changed a word, as the client counts them.
     pub changed: u64,
-    /// Operations that the receiving core executed, those that it forwarded to another core, and those of the first on
-    /// shared lines. `None` if unknown.
+    /// Operations that the receiving core executed, those that it forwarded to another core, and
+    /// those of the first on shared lines. `None` if unknown.
     pub executed: Option<[u64; 3]>,
 }
 
 impl AtomicTotals {
-    /// Adds notes about the sum of the words and the forwarded operations. A wrong sum is an error and has no note.
+    /// Adds notes about the sum of the words and the forwarded operations. A wrong sum is an error
+    /// and has no note.
     pub fn add_notes(&self, case: &Case, result: &mut TestResult) {
         if !case.test.is_atomic() || result.errors != Some(0) {
             return;
@@ -39,7 +40,8 @@ impl AtomicTotals {
     }
 }
 
-/// Sends the results of a group to the parent. `complete` adds what the rounds do not have to the result with an index.
+/// Sends the results of a group to the parent. `complete` adds what the rounds do not have to the
+/// result with an index.
 pub fn send_results(
     parent: &Channel<ToClient>,
     (group, cases): (&Group, &[Case]),

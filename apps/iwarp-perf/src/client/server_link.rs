@@ -1,4 +1,5 @@
-//! The server, as the client sees it: a process, a thread or a remote machine, and the control channel to it.
+//! The server, as the client sees it: a process, a thread or a remote machine, and the control
+//! channel to it.
 
 use std::mem::discriminant;
 use std::os::unix::net::UnixStream;
@@ -37,8 +38,8 @@ enum ServerHandle {
 }
 
 impl ServerLink {
-    /// Starts a server on this machine, where a thread gets `endpoint`. For a remote one returns the carrier that must
-    /// transport its messages. `halt` is set when the server ends.
+    /// Starts a server on this machine, where a thread gets `endpoint`. For a remote one returns
+    /// the carrier that must transport its messages. `halt` is set when the server ends.
     pub fn start(
         placement: ServerPlacement,
         endpoint: Option<Endpoint>,
@@ -79,7 +80,8 @@ impl ServerLink {
         self.check_reply(reply)
     }
 
-    /// Waits for the next reply and calls `poll` meanwhile, so that the server gets what it needs from this end.
+    /// Waits for the next reply and calls `poll` meanwhile, so that the server gets what it needs
+    /// from this end.
     pub fn recv_while(&mut self, mut poll: impl FnMut() -> Result<()>) -> Result<FromServer> {
         let start = Instant::now();
         let mut poll_count = 0_u32;

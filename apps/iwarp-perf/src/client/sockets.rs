@@ -18,7 +18,8 @@ pub struct Sockets {
     connections: HashMap<PathKind, TcpConnection>,
     /// The veth pair, or why it cannot be created. `None` before the first case needs it.
     veth: Option<Result<VethPair, String>>,
-    /// The namespace of the server, whose loopback interface is used, if it is not that of this thread.
+    /// The namespace of the server, whose loopback interface is used, if it is not that of this
+    /// thread.
     server_namespace: Option<PathBuf>,
 }
 
@@ -28,8 +29,8 @@ impl Sockets {
         Sockets { server_namespace, ..Sockets::default() }
     }
 
-    /// Connects over a path. Returns the path in use, and a note if it is not the planned one: loopback replaces veth
-    /// if this process may not create a veth pair.
+    /// Connects over a path. Returns the path in use, and a note if it is not the planned one:
+    /// loopback replaces veth if this process may not create a veth pair.
     pub fn open(
         &mut self,
         server: &mut ServerLink,

@@ -1,11 +1,11 @@
 //! One end of a control stream.
 //!
-//! A thread reads messages and detects the end of the stream while this end polls its device. It sleeps in the kernel
-//! while no message arrives, which is the case during a slice.
+//! A thread reads messages and detects the end of the stream while this end polls its device. It
+//! sleeps in the kernel while no message arrives, which is the case during a slice.
 //!
-//! At most [`QUEUE_MAX`] messages wait in each direction. A socket is not read further then. What comes over a carrier is
-//! from another machine: it gets no credits while [`BACKLOG`] messages wait, and an end that sends more all the same, or
-//! that does not take replies, loses the channel.
+//! At most [`QUEUE_MAX`] messages wait in each direction. A socket is not read further then. What
+//! comes over a carrier is from another machine: it gets no credits while [`BACKLOG`] messages
+//! wait, and an end that sends more all the same, or that does not take replies, loses the channel.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -20,8 +20,8 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
 
-/// Messages that may wait in one direction. An end sends a request after the reply to the last one, but for the end of a
-/// slice.
+/// Messages that may wait in one direction. An end sends a request after the reply to the last one,
+/// but for the end of a slice.
 const QUEUE_MAX: usize = 64;
 /// Received messages that wait after which a peer gets no credits.
 const BACKLOG: usize = 4;
@@ -42,7 +42,8 @@ enum Output {
     Carrier(SyncSender<String>),
 }
 
-/// The transport side of a channel without a socket: messages to carry, and messages that were carried.
+/// The transport side of a channel without a socket: messages to carry, and messages that were
+/// carried.
 pub struct Carrier {
     outbox: Receiver<String>,
     /// `None` after the end of the stream.
@@ -65,7 +66,8 @@ impl Carrier {
         self.waiting.load(Ordering::Relaxed) >= BACKLOG
     }
 
-    /// Delivers a line. Returns false if it is not a valid message, one too many, or the channel is gone.
+    /// Delivers a line. Returns false if it is not a valid message, one too many, or the channel is
+    /// gone.
     pub fn on_line(&mut self, line: &[u8]) -> bool {
         self.on_line.as_mut().is_some_and(|on_line| on_line(line))
     }
@@ -86,8 +88,9 @@ impl Drop for Carrier {
 }
 
 impl<In: DeserializeOwned + Send + 'static> Channel<In> {
-    /// Starts the reading thread of a connected socket. The thread passes every message to `on_message`, which returns
-    /// those that are to be received, and calls `on_close` at the end of the stream.
+    /// Starts the reading thread of a connected socket. The thread passes every message to
+    /// `on_message`, which returns those that are to be received, and calls `on_close` at the end
+    /// of the stream.
     pub fn new(
         socket: UnixStream,
         on_message: impl FnMut(In) -> Option<In> + Send + 'static,
@@ -103,8 +106,8 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
         Ok(Channel { out: Output::Socket(socket), messages, waiting })
     }
 
-    /// Creates a channel over a carrier instead of a socket. The two functions are those of [`Channel::new`], but the
-    /// thread of the carrier calls them.
+    /// Creates a channel over a carrier instead of a socket. The two functions are those of
+    /// [`Channel::new`], but the thread of the carrier calls them.
     pub fn over_carrier(
         on_message: impl FnMut(In) -> Option<In> + Send + 'static,
         on_close: impl FnOnce() + Send + 'static,
@@ -157,8 +160,9 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
     }
 }
 
-/// Returns a function that parses lines, the queue of the messages in them, to which `send` adds, and their number. The
-/// function returns false for an invalid line, if the queue is gone, and if a message is not added.
+/// Returns a function that parses lines, the queue of the messages in them, to which `send` adds,
+/// and their number. The function returns false for an invalid line, if the queue is gone, and if a
+/// message is not added.
 fn line_handler<In: DeserializeOwned + Send + 'static, E: 'static>(
     mut on_message: impl FnMut(In) -> Option<In> + Send + 'static,
     send: fn(&SyncSender<In>, In) -> Result<(), E>,

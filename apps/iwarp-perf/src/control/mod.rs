@@ -1,9 +1,9 @@
 //! The control protocol of a run: lines of JSON over Unix sockets.
 //!
-//! A run is a chain of three processes. The parent talks to the user and measures nothing, the client measures, and the
-//! server serves the client. Each process starts the next one and holds the only other end of its socket, so the socket
-//! closes when a process ends. Between two machines, a queue pair of the stack carries the lines between client and
-//! server.
+//! A run is a chain of three processes. The parent talks to the user and measures nothing, the
+//! client measures, and the server serves the client. Each process starts the next one and holds
+//! the only other end of its socket, so the socket closes when a process ends. Between two
+//! machines, a queue pair of the stack carries the lines between client and server.
 
 mod channel;
 
@@ -60,7 +60,8 @@ pub enum ToServer {
     Prepare { cases: Vec<Case> },
     /// Serve the case with this index until `Stop`.
     Start { case: usize },
-    /// The slice is over. `expected` messages, frames or bytes should have arrived; the test defines which.
+    /// The slice is over. `expected` messages, frames or bytes should have arrived; the test
+    /// defines which.
     Stop { expected: u64 },
     /// Destroy the queue pairs of the group.
     Release,

@@ -1,7 +1,7 @@
 //! Checks with the device open: its link, address conflicts, and a peer.
 //!
-//! Addresses are probed before they are announced (RFC 5227 s2.1, RFC 4862 s5.4), so that a host which already has one is
-//! not disturbed. A connection to the peer is closed at once.
+//! Addresses are probed before they are announced (RFC 5227 s2.1, RFC 4862 s5.4), so that a host
+//! which already has one is not disturbed. A connection to the peer is closed at once.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,8 +1,10 @@
-//! `iwarp-perf doctor`: whether a configuration works on this machine, and what to do where it does not.
+//! `iwarp-perf doctor`: whether a configuration works on this machine, and what to do where it does
+//! not.
 //!
-//! First it reads what the kernel reports (`ironwarp::host`), which changes nothing. Without a fault it opens the device and
-//! checks its link, address conflicts, and with `--connect` whether the peer accepts iWARP. It prints one line per finding.
-//! Every step has a time limit, and a watchdog ends the program if a driver hangs.
+//! First it reads what the kernel reports (`ironwarp::host`), which changes nothing. Without a
+//! fault it opens the device and checks its link, address conflicts, and with `--connect` whether
+//! the peer accepts iWARP. It prints one line per finding. Every step has a time limit, and a
+//! watchdog ends the program if a driver hangs.
 //!
 //! Exit codes: 0 nothing is wrong, 1 something is, 2 bad arguments or configuration.
 
@@ -71,8 +73,8 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
     Ok(report.end())
 }
 
-/// Reads the configuration of a stack, or that of a target of `iwarp-nvmf`, which has one as its table `stack`. A stack has
-/// a table of that name, too, without a device.
+/// Reads the configuration of a stack, or that of a target of `iwarp-nvmf`, which has one as its
+/// table `stack`. A stack has a table of that name, too, without a device.
 fn read_config(path: &Path) -> Result<Config, CliExit> {
     let has_device = |stack: &toml::Value| stack.get("port").is_some();
     let is_target = |text: &String| {

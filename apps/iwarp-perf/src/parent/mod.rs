@@ -208,15 +208,16 @@ fn configure(args: &Args, session: &mut Session) {
     }
 }
 
-/// TIME-WAIT of conn-rate on several cores, in milliseconds. They share the ports, and with the default of a minute all
-/// ports of a core would be in TIME-WAIT after a second.
+/// TIME-WAIT of conn-rate on several cores, in milliseconds. They share the ports, and with the
+/// default of a minute all ports of a core would be in TIME-WAIT after a second.
 const SETUP_TIME_WAIT_MS: u64 = 100;
 
 fn is_setup_of_several_cores(args: &Args) -> bool {
     args.command.test().is_some_and(Test::is_connection_setup) && args.cores.is_some_and(|cores| cores > 1)
 }
 
-/// Prints and writes the results, and returns the exit code. `ended` is the reason if the run is incomplete.
+/// Prints and writes the results, and returns the exit code. `ended` is the reason if the run is
+/// incomplete.
 fn finish(args: &Args, outcome: &Outcome, ended: Result<(), String>) -> ExitCode {
     let results = &outcome.report.results;
     if !results.is_empty() {
@@ -250,7 +251,8 @@ const DISTURBED_CODE: u8 = 3;
 const DISTURBED: &str = "suite: raw frames, the floor, moved by more than 20 % in every round: the figures are those of a \
                          machine with other work; end that and run the suite again";
 
-/// Whether no round of any floor was steady. Ratios to a floor that moves say nothing, and all rounds count.
+/// Whether no round of any floor was steady. Ratios to a floor that moves say nothing, and all
+/// rounds count.
 fn is_disturbed(report: &Report) -> bool {
     let floors = report.results.iter().filter(|result| matches!(result.test, Test::FrameLat | Test::FrameBw));
     let mut rounds = floors.flat_map(|floor| floor.round_log.iter().flatten()).peekable();
@@ -268,8 +270,8 @@ fn measured(report: &Report) -> Result<(), String> {
     }
 }
 
-/// The lost or wrong messages that make the run fail. Lost raw frames do not, because nothing retransmits them;
-/// a latency test of raw frames fails if none came back.
+/// The lost or wrong messages that make the run fail. Lost raw frames do not, because nothing
+/// retransmits them; a latency test of raw frames fails if none came back.
 fn error_count(result: &TestResult) -> u64 {
     match result.test {
         Test::FrameBw => 0,

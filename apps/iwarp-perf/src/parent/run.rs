@@ -24,7 +24,8 @@ use crate::plan::{Plan, Session};
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time between two checks for Ctrl-C.
 const INTERRUPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The variable with DPDK's folder. DPDK never removes the files of a process there, so the folder of the run is used.
+/// The variable with DPDK's folder. DPDK never removes the files of a process there, so the folder
+/// of the run is used.
 const EAL_RUNTIME: &str = "RUNTIME_DIRECTORY";
 /// Lines of the output of a client or server that an error shows.
 const LAST_LINES: usize = 8;
@@ -96,7 +97,8 @@ impl<'a> Run<'a> {
         Ok((client, Channel::new(ours, Some, || {})?))
     }
 
-    /// Collects the results of a client until it reports success or failure. `None` if it exits before.
+    /// Collects the results of a client until it reports success or failure. `None` if it exits
+    /// before.
     fn collect_results(
         &self,
         session: &Session,

@@ -1,7 +1,7 @@
 //! The temporary folder of a run, for the memif socket and the output of client and server.
 //!
-//! It is removed when the run ends. A killed run cannot remove its folder, so every run first removes the folders of
-//! processes that no longer exist.
+//! It is removed when the run ends. A killed run cannot remove its folder, so every run first
+//! removes the folders of processes that no longer exist.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -42,7 +42,8 @@ impl Drop for WorkDir {
     }
 }
 
-/// Removes folders whose process no longer exists. A folder that cannot be removed belongs to another user.
+/// Removes folders whose process no longer exists. A folder that cannot be removed belongs to
+/// another user.
 fn remove_stale(parent: &Path) {
     let Ok(entries) = std::fs::read_dir(parent) else { return };
     for entry in entries.flatten() {

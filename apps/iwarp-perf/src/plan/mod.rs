@@ -1,7 +1,7 @@
 //! The plan of a run: sessions of two processes, groups of alternating cases, slices.
 //!
-//! A session is one client and one server with one device and one MTU, because DPDK starts once in a process. The parent
-//! makes the plan and sends each session to its client.
+//! A session is one client and one server with one device and one MTU, because DPDK starts once in
+//! a process. The parent makes the plan and sends each session to its client.
 
 mod pair;
 mod scaling;
@@ -43,11 +43,13 @@ pub struct Session {
     pub server_core: usize,
     /// The processor of the client's application thread, if it is not the polled one.
     pub app_core: Option<usize>,
-    /// The device of each end is an end of a veth pair, in a network namespace of its own. The client creates both.
+    /// The device of each end is an end of a veth pair, in a network namespace of its own. The
+    /// client creates both.
     pub veth: bool,
     /// The network namespace of the server's device, if it is not that of the client.
     pub server_namespace: Option<PathBuf>,
-    /// Applications sleep until an event. Their threads are not the polled ones and are not pinned without `app_core`.
+    /// Applications sleep until an event. Their threads are not the polled ones and are not pinned
+    /// without `app_core`.
     pub events: bool,
     /// Polled cores at each end. Several have threads of their own.
     pub cores: u16,
@@ -110,7 +112,8 @@ pub struct GroupCase {
 }
 
 impl Plan {
-    /// The slices of the run if no round is dropped. One more slice of the floor ends the last round of a group.
+    /// The slices of the run if no round is dropped. One more slice of the floor ends the last
+    /// round of a group.
     pub fn slices(&self) -> u64 {
         let of_group = |group: &Group| {
             u64::from(group.rounds) * group.cases.len() as u64 + u64::from(group.floor.is_some())
@@ -155,8 +158,8 @@ impl Group {
     }
 
     fn expected_duration(&self) -> Duration {
-        /// The least duration of a slice with a message count, the duration of a message, and the overhead of a slice.
-        /// All are estimates.
+        /// The least duration of a slice with a message count, the duration of a message, and the
+        /// overhead of a slice. All are estimates.
         const COUNTED: Duration = Duration::from_millis(20);
         const MESSAGE: Duration = Duration::from_micros(1);
         const OVERHEAD: Duration = Duration::from_millis(1);

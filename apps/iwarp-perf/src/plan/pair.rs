@@ -29,7 +29,8 @@ pub enum PairKind {
     Ring,
     /// Buffers of one process, a thread for each end: no DPDK, no device, for first tries
     Memory,
-    /// A veth pair between two new network namespaces, over raw sockets (DPDK's af_packet); needs root
+    /// A veth pair between two new network namespaces, over raw sockets (DPDK's af_packet); needs
+    /// root
     #[value(name = "veth-af_packet")]
     VethAfPacket,
     /// The same over XDP sockets (DPDK's af_xdp), with an MTU of at most 1500; needs root
@@ -85,7 +86,8 @@ impl PairKind {
         if self == PairKind::VethAfXdp { 1500 } else { u16::MAX }
     }
 
-    /// Adds to a session the devices of this pair and the configurations of both ends. `folder` is private to it.
+    /// Adds to a session the devices of this pair and the configurations of both ends. `folder` is
+    /// private to it.
     pub fn connect(self, session: Session, folder: &Path) -> Session {
         let (client, server, device, server_placement) = match self {
             PairKind::Memif | PairKind::MemifNative => {
@@ -128,8 +130,8 @@ impl PairKind {
     }
 }
 
-/// The configuration of one end. Threads that share a processor must yield it. A thread that sleeps may wake up on a polled
-/// processor, and threads of several cores are not pinned.
+/// The configuration of one end. Threads that share a processor must yield it. A thread that sleeps
+/// may wake up on a polled processor, and threads of several cores are not pinned.
 fn config(session: &Session, device: &str, address: &str, processor: usize) -> String {
     let &Session { mtu, cores, app_core, events, .. } = session;
     let polled = session.processors();

@@ -1,4 +1,5 @@
-//! Runs with a client and a server on each core: one core against several, and owner cores against locked instructions.
+//! Runs with a client and a server on each core: one core against several, and owner cores against
+//! locked instructions.
 
 use ironwarp_bench::{AtomicKind, Budget, Case, PathKind, Test, WordOwner};
 
@@ -11,8 +12,9 @@ const TESTS: [Test; 5] = [Test::FrameBw, Test::SendBw, Test::WriteBw, Test::Read
 /// Outstanding messages for each queue pair: enough to hide the latency between the ends.
 const DEPTH: u32 = 64;
 
-/// Returns a plan that alternates every test on one core and on all cores. A test on all cores has a queue pair on each,
-/// and words that the same core owns. `has_core_each` says that every core has a processor of its own.
+/// Returns a plan that alternates every test on one core and on all cores. A test on all cores has
+/// a queue pair on each, and words that the same core owns. `has_core_each` says that every core
+/// has a processor of its own.
 pub fn scaling(session: Session, path: PathKind, bytes: u64, total: Budget, has_core_each: bool) -> Plan {
     let (mut group, mtu, all_cores) = (Group::default(), session.mtu, u32::from(session.cores));
     let budget = Budget { warmup: 0, ..per_round(total) };
@@ -31,7 +33,8 @@ pub fn scaling(session: Session, path: PathKind, bytes: u64, total: Budget, has_
     loopback_plan(session, group, has_core_each)
 }
 
-/// Queue pairs on each core, and outstanding operations of each queue pair: enough that a core is never idle.
+/// Queue pairs on each core, and outstanding operations of each queue pair: enough that a core is
+/// never idle.
 const QPS_PER_CORE: u32 = 4;
 const ATOMICS_DEPTH: u32 = 16;
 /// More words than outstanding operations.
@@ -46,8 +49,9 @@ const RATES: [(AtomicKind, u32, WordOwner); 6] = [
     (AtomicKind::CmpSwap, MANY_WORDS, WordOwner::Spread),
 ];
 
-/// Returns a plan that compares owner cores with locked instructions. It measures the latency of one core to a word with
-/// locked instructions, to a word of the same core and to a word of another core; then the rates of all cores together.
+/// Returns a plan that compares owner cores with locked instructions. It measures the latency of
+/// one core to a word with locked instructions, to a word of the same core and to a word of another
+/// core; then the rates of all cores together.
 pub fn atomics(session: Session, path: PathKind, total: Budget, has_core_each: bool) -> Plan {
     let (mut group, mtu, cores) = (Group::default(), session.mtu, u32::from(session.cores));
     let budget = per_round(total);

@@ -1,7 +1,8 @@
 //! The suite: RDMA, raw frames, kernel TCP and stock smoltcp side by side.
 //!
-//! It measures latencies at 64 B, 1 KiB and 4 KiB and an MTU of 1500, bandwidths at 64 KiB and 1 MiB and MTUs of 1500 and
-//! 9000, and each RDMA test once with every byte checked. Cases that are compared alternate in one group.
+//! It measures latencies at 64 B, 1 KiB and 4 KiB and an MTU of 1500, bandwidths at 64 KiB and 1
+//! MiB and MTUs of 1500 and 9000, and each RDMA test once with every byte checked. Cases that are
+//! compared alternate in one group.
 
 use std::time::Duration;
 

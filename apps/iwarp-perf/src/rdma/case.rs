@@ -10,7 +10,8 @@ use super::endpoint::Endpoint;
 use super::open_case::{CM_TIMEOUT, Hello, OpenCase, extensions, hello};
 use crate::error::{Error, Result};
 
-/// Connections in setup at a time: below the default limit of half-open connections (`limits.half_open`).
+/// Connections in setup at a time: below the default limit of half-open connections
+/// (`limits.half_open`).
 const CONNECTING_MAX: usize = 64;
 
 /// An open case with its test.
@@ -108,7 +109,8 @@ pub fn accept(endpoint: &mut Endpoint, cases: &mut [Option<RdmaCase>], from: Opt
     })
 }
 
-/// Accepts a connection request of this case. Returns whether the event reports an established connection.
+/// Accepts a connection request of this case. Returns whether the event reports an established
+/// connection.
 pub fn accept_one(
     endpoint: &mut Endpoint,
     cases: &mut [Option<RdmaCase>],

@@ -1,11 +1,12 @@
 //! The control connection: a queue pair that carries control messages between two machines.
 //!
-//! Lines of JSON are split into inline Sends. iWARP has no receiver-not-ready, so each end posts receives before the
-//! connection is made, and each Send costs a credit. A credit update returns credits and costs none: receives beyond the
-//! credits are kept for them. An end sends one after [`CREDIT_UPDATE_AFTER`] Sends of its peer, which has at most
-//! [`CREDITS`] in flight. An idle end sends a heartbeat every second, since a user-space stack that is killed sends neither
-//! FIN nor reset. The connection is polled every [`POLLS_PER_CONTROL_POLL`] polls of the endpoint. A peer whose messages wait
-//! to be handled gets no credits meanwhile.
+//! Lines of JSON are split into inline Sends. iWARP has no receiver-not-ready, so each end posts
+//! receives before the connection is made, and each Send costs a credit. A credit update returns
+//! credits and costs none: receives beyond the credits are kept for them. An end sends one after
+//! [`CREDIT_UPDATE_AFTER`] Sends of its peer, which has at most [`CREDITS`] in flight. An idle end
+//! sends a heartbeat every second, since a user-space stack that is killed sends neither FIN nor
+//! reset. The connection is polled every [`POLLS_PER_CONTROL_POLL`] polls of the endpoint. A peer
+//! whose messages wait to be handled gets no credits meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -102,8 +103,8 @@ pub struct ControlChannel {
 }
 
 impl ControlChannel {
-    /// Creates an unconnected end with its receives posted. A peer has gone that sends nothing for `peer_timeout`: it
-    /// sends heartbeats while it is idle.
+    /// Creates an unconnected end with its receives posted. A peer has gone that sends nothing for
+    /// `peer_timeout`: it sends heartbeats while it is idle.
     pub fn new(
         ctx: &mut Context,
         pd: ProtectionDomain,
@@ -147,7 +148,8 @@ impl ControlChannel {
         Ok(control)
     }
 
-    /// Ends the connection unless a slice that begins now is over within `limit`. `None`: it is over.
+    /// Ends the connection unless a slice that begins now is over within `limit`. `None`: it is
+    /// over.
     pub fn limit_slice(&mut self, limit: Option<Duration>) {
         self.slice_end = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
     }

@@ -12,7 +12,8 @@ use super::loopback::{LoopbackWorker, SharedStack};
 use crate::error::{Error, Result};
 use crate::plan::Session;
 
-/// Frames that may wait in each ring of a memory pair, and buffers a pool: enough for a window's worth of frames.
+/// Frames that may wait in each ring of a memory pair, and buffers a pool: enough for a window's
+/// worth of frames.
 const MEMORY_RING_FRAMES: usize = 1024;
 const MEMORY_POOL_FRAMES: usize = 8192;
 
@@ -25,8 +26,8 @@ pub fn open_pair(session: &Session) -> Result<(Endpoint, Endpoint)> {
     ))
 }
 
-/// One loopback worker for each core: two stacks whose cores of one number are polled together. `more` is appended to
-/// their configurations.
+/// One loopback worker for each core: two stacks whose cores of one number are polled together.
+/// `more` is appended to their configurations.
 pub fn open_loopback_workers(session: &Session, more: &str) -> Result<Vec<LoopbackWorker>> {
     let [(client, client_workers), (server, server_workers)] = open_stacks(session, more)?;
     let (client, server) =
@@ -37,7 +38,8 @@ pub fn open_loopback_workers(session: &Session, more: &str) -> Result<Vec<Loopba
         LoopbackWorker::new((&client, one), (&server, other), SocketAddr::new(peer.ip(), port))
     });
     let mut workers = workers.collect::<Result<Vec<LoopbackWorker>>>()?;
-    // Each worker listens at its own port. The other cores learn of it from the first one, in the second pass.
+    // Each worker listens at its own port. The other cores learn of it from the first one, in the
+    // second pass.
     for _ in 0..2 {
         workers.iter_mut().try_for_each(LoopbackWorker::apply_control_requests)?;
     }

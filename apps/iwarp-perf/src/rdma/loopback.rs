@@ -1,7 +1,7 @@
 //! One core that runs client and server over its own queues of the device, polled by one thread.
 //!
-//! The client is an ordinary endpoint. Each of its polls also polls the server, so the same loops measure both. Workers
-//! share only the two stacks.
+//! The client is an ordinary endpoint. Each of its polls also polls the server, so the same loops
+//! measure both. Workers share only the two stacks.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -82,7 +82,8 @@ impl ServerHalf {
 }
 
 impl LoopbackWorker {
-    /// One core of two stacks that are connected back to back. The server listens at `peer`, which no other core uses.
+    /// One core of two stacks that are connected back to back. The server listens at `peer`, which
+    /// no other core uses.
     pub fn new(
         client: (&SharedStack, Worker),
         server: (&SharedStack, Worker),
@@ -109,8 +110,8 @@ impl LoopbackWorker {
         self.client.poll();
     }
 
-    /// Polls while other cores are measured, since this core can own words that they use. The client is idle and would
-    /// delay them, so it is polled rarely.
+    /// Polls while other cores are measured, since this core can own words that they use. The
+    /// client is idle and would delay them, so it is polled rarely.
     pub fn poll_mostly_server(&mut self) {
         /// Polls of the server per poll of both ends.
         const SERVER_POLLS_PER_POLL: u32 = 64;
@@ -125,8 +126,8 @@ impl LoopbackWorker {
         self.server_half()?.endpoint.apply_control_requests()
     }
 
-    /// Opens and connects the next case, or adds an empty entry where this core does not take part. `words` are the
-    /// server's, where cores share them.
+    /// Opens and connects the next case, or adds an empty entry where this core does not take part.
+    /// `words` are the server's, where cores share them.
     pub fn open(&mut self, case: &Case, participates: bool, words: Option<AtomicWords>) -> Result<()> {
         let participates = participates && case.test.transport() == Transport::Ironwarp;
         let own_case = || Case { qps: case.qps / case.cores, cores: 1, ..case.clone() };
@@ -163,7 +164,8 @@ impl LoopbackWorker {
         Ok(open.map(|open| open.open().words.clone()))
     }
 
-    /// Runs this core's part of a slice. Also returns its contribution to the sum of the server's words, over all slices.
+    /// Runs this core's part of a slice. Also returns its contribution to the sum of the server's
+    /// words, over all slices.
     pub fn slice(&mut self, number: usize, case: &Case, until: StopCondition<'_>) -> Result<(Slice, u64)> {
         if case.test.transport() == Transport::Frames {
             return Ok((self.frames(Layout::new(case.bytes, case.mtu), until)?, 0));

@@ -1,8 +1,8 @@
 //! Tests over the stack, and raw frames over its device.
 //!
-//! Both ends open the same case: a completion queue, and for each queue pair an [`open_case::QpContext`] with its memory.
-//! The client connects; the private data of both ends describes their memory. A slice is a loop: post, poll the worker,
-//! reap.
+//! Both ends open the same case: a completion queue, and for each queue pair an
+//! [`open_case::QpContext`] with its memory. The client connects; the private data of both ends
+//! describes their memory. A slice is a loop: post, poll the worker, reap.
 
 mod case;
 mod control_channel;

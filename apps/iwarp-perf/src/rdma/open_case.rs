@@ -1,7 +1,8 @@
 //! An open case: its completion queue and, for each queue pair, two memory regions.
 //!
-//! `source` holds what is sent, written, and read by the peer; `sink` holds what arrives. Both are divided into slots of
-//! one message. Without validation one slot serves all messages, as in perftest.
+//! `source` holds what is sent, written, and read by the peer; `sink` holds what arrives. Both are
+//! divided into slots of one message. Without validation one slot serves all messages, as in
+//! perftest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,7 +38,8 @@ const REAP: usize = 64;
 const READS_MAX: u32 = 64;
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
-/// Bytes of an entry of the queues of a queue pair, with its completions and the lists that describe it: rather too many.
+/// Bytes of an entry of the queues of a queue pair, with its completions and the lists that
+/// describe it: rather too many.
 const QUEUE_ENTRY_BYTES: u64 = 512;
 /// The pattern seed of both ends.
 pub const SEED: u64 = 0x1a7;
@@ -46,13 +48,14 @@ pub const SEED: u64 = 0x1a7;
 pub struct OpenCase {
     pub case: Case,
     pub cq: CompletionQueue,
-    /// Completions reaped last. Kept between polls: clearing them takes longer than polling an empty queue.
+    /// Completions reaped last. Kept between polls: clearing them takes longer than polling an
+    /// empty queue.
     pub reaped: Box<[Completion; REAP]>,
     pub qps: Vec<QpContext>,
     /// Where receives come from if queue pairs have none of their own.
     srq: Option<SharedReceives>,
-    /// The words of an atomic test, each in its own cache line: one set, or one set per core. Operations change only the
-    /// server's.
+    /// The words of an atomic test, each in its own cache line: one set, or one set per core.
+    /// Operations change only the server's.
     pub words: AtomicWords,
 }
 
@@ -68,7 +71,8 @@ struct SharedReceives {
 pub struct Arrived {
     /// The queue pair that received it.
     pub index: usize,
-    /// The queue pair that the memory of the receive belongs to: another one with a shared receive queue.
+    /// The queue pair that the memory of the receive belongs to: another one with a shared receive
+    /// queue.
     pub memory_of: usize,
     /// The slot there.
     pub slot: usize,
@@ -163,7 +167,8 @@ impl QueueSizes {
         QueueSizes { source_slots, sink_slots, receives, sends, reads }
     }
 
-    /// Bytes that an end takes for a case: regions of whole pages, words of each core, and its queues.
+    /// Bytes that an end takes for a case: regions of whole pages, words of each core, and its
+    /// queues.
     pub fn memory_bytes(&self, case: &Case, cores: u16) -> u64 {
         let region = |slots: u32| {
             case.bytes.saturating_mul(slots.into()).checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX)
@@ -230,7 +235,8 @@ impl OpenCase {
         Ok(())
     }
 
-    /// Polls, or sleeps where this end waits for events, and reaps. Returns the number of completions.
+    /// Polls, or sleeps where this end waits for events, and reaps. Returns the number of
+    /// completions.
     #[inline(always)]
     pub fn poll(&mut self, endpoint: &mut Endpoint) -> Result<usize> {
         endpoint.poll_or_wait_completions(self.cq, &mut *self.reaped)
@@ -330,8 +336,8 @@ pub fn extensions(case: &Case) -> Option<Extensions> {
     case.test.needs_rfc7306().then_some(Extensions::Rfc7306)
 }
 
-/// Registers the zeroed words of an atomic test; no region for other tests. Queue pairs are assigned to cores round-robin,
-/// and sets of words to queue pairs in the same way.
+/// Registers the zeroed words of an atomic test; no region for other tests. Queue pairs are
+/// assigned to cores round-robin, and sets of words to queue pairs in the same way.
 pub fn words(endpoint: &mut Endpoint, case: &Case) -> Result<AtomicWords> {
     let owners = if case.test.is_atomic() { endpoint.word_owners(case.owner) } else { Vec::new() };
     let (bytes, access) = (case.words as usize * WORD_STRIDE, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC);
@@ -415,7 +421,8 @@ impl QpContext {
         Ok(self.source.write_at(slot * bytes.len(), &bytes)?)
     }
 
-    /// Copies the bytes of an inline message to `buffer`. Returns `None` if messages are not inline.
+    /// Copies the bytes of an inline message to `buffer`. Returns `None` if messages are not
+    /// inline.
     #[inline(always)]
     pub fn inline_bytes<'b>(
         &self,
@@ -456,7 +463,8 @@ impl QpContext {
         SendWr::read(id, &self.scatter[slot], self.remote.source(0))
     }
 
-    /// Whether a slot of the sink holds a message's pattern in all but its last `skipped_tail_bytes` bytes.
+    /// Whether a slot of the sink holds a message's pattern in all but its last
+    /// `skipped_tail_bytes` bytes.
     pub fn sink_matches(
         &self,
         case: &Case,

@@ -40,7 +40,8 @@ pub struct Target {
 }
 
 impl End {
-    /// Opens stack `number`, with a table for `qps` queue pairs, and a completion queue. The server has number 0.
+    /// Opens stack `number`, with a table for `qps` queue pairs, and a completion queue. The server
+    /// has number 0.
     pub fn open(number: u32, port: MemoryPort, qps: u32, cq_depth: u32) -> Result<Self, AnyError> {
         let mut config = Config::in_memory(&format!("10.0.0.{}/24", number + 1))?;
         config.limits.queue_pairs = qps;
@@ -84,8 +85,8 @@ impl End {
         completions[..count].iter().map(id).collect()
     }
 
-    /// Counts the connections that were established since the last call, and returns the next request for one. Fails on
-    /// an event that rules out a connection.
+    /// Counts the connections that were established since the last call, and returns the next
+    /// request for one. Fails on an event that rules out a connection.
     fn next_request(&mut self, established: &mut usize) -> Result<Option<Event>, AnyError> {
         while let Some(event) = self.context.poll_event() {
             match event {
@@ -114,7 +115,8 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// One client, back to back with the server, with tables for `qps` queue pairs each, and a completion queue each.
+    /// One client, back to back with the server, with tables for `qps` queue pairs each, and a
+    /// completion queue each.
     pub fn pair(qps: u32, cq_depth: u32) -> Result<Self, AnyError> {
         let (client, server) = pair(&MemoryConfig::default(), &MemoryConfig::default());
         let client = End::open(1, client, qps, cq_depth)?;
@@ -122,7 +124,8 @@ impl Ends {
         Ok(Ends { server, clients: vec![client], switch: Switch::default(), turn: 0 })
     }
 
-    /// Several clients with a queue pair each, through a switch that holds `queue_frames` for the server.
+    /// Several clients with a queue pair each, through a switch that holds `queue_frames` for the
+    /// server.
     pub fn switched(clients: u32, queue_frames: u32, cq_depth: u32) -> Result<Self, AnyError> {
         let mut switch = Switch::default();
         let server = End::open(0, switch.port(queue_frames as usize), clients, 1)?;

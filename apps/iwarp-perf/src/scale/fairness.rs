@@ -1,8 +1,10 @@
-//! `iwarp-perf qp-fairness`: small Writes of one queue pair beside bulk Writes of others on the same core.
+//! `iwarp-perf qp-fairness`: small Writes of one queue pair beside bulk Writes of others on the
+//! same core.
 //!
-//! Two stacks of one process are joined by in-memory ports, one thread each. A round has two slices. In the first the small
-//! Writes run alone, one at a time. In the second every bulk queue pair has two large Writes outstanding. The latency of a
-//! small Write is the time from its post to its completion: the peer has acknowledged it.
+//! Two stacks of one process are joined by in-memory ports, one thread each. A round has two
+//! slices. In the first the small Writes run alone, one at a time. In the second every bulk queue
+//! pair has two large Writes outstanding. The latency of a small Write is the time from its post to
+//! its completion: the peer has acknowledged it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -110,7 +112,8 @@ impl Measurement for QpFairness {
     }
 }
 
-/// The client and its outstanding Writes. Its first queue pair has the small Writes, the others are bulk ones.
+/// The client and its outstanding Writes. Its first queue pair has the small Writes, the others are
+/// bulk ones.
 struct Client {
     end: End,
     payload: Vec<u8>,
@@ -209,7 +212,8 @@ impl Client {
         Ok(())
     }
 
-    /// Polls once and posts completed bulk Writes again. Returns whether the small Write has completed.
+    /// Polls once and posts completed bulk Writes again. Returns whether the small Write has
+    /// completed.
     fn poll(&mut self) -> Result<bool, AnyError> {
         self.end.worker.poll(1);
         let mut is_done = false;

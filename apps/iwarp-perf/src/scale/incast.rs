@@ -1,9 +1,9 @@
 //! `iwarp-perf incast`: many clients write to one server core at the same time.
 //!
-//! Each client is a stack of its own, connected through a switch to the server, which has one core. Every client keeps
-//! Writes outstanding. The switch drops frames beyond the queue of the server's port, so TCP's congestion control shares
-//! it. One thread polls all stacks in turn: shares, losses and fairness are those of the protocol; the throughput is that
-//! of one processor for all of them.
+//! Each client is a stack of its own, connected through a switch to the server, which has one core.
+//! Every client keeps Writes outstanding. The switch drops frames beyond the queue of the server's
+//! port, so TCP's congestion control shares it. One thread polls all stacks in turn: shares, losses
+//! and fairness are those of the protocol; the throughput is that of one processor for all of them.
 
 use std::time::{Duration, Instant};
 

@@ -1,10 +1,11 @@
 //! `iwarp-perf qp-memory`: the resident memory of an idle queue pair.
 //!
-//! Two stacks of this process, joined by in-memory ports, create queue pairs and connect them. After each step the growth of
-//! the process's anonymous resident memory is divided by the queue pairs of both ends. Memory that was allocated and never
-//! written is not resident and is not counted. Completion queues, regions and the buffers of the device are not included:
-//! queue pairs share them, or the application sizes them. The memory of the whole process is printed too: it has both ends,
-//! so a process with one end takes about half of it.
+//! Two stacks of this process, joined by in-memory ports, create queue pairs and connect them.
+//! After each step the growth of the process's anonymous resident memory is divided by the queue
+//! pairs of both ends. Memory that was allocated and never written is not resident and is not
+//! counted. Completion queues, regions and the buffers of the device are not included: queue pairs
+//! share them, or the application sizes them. The memory of the whole process is printed too: it
+//! has both ends, so a process with one end takes about half of it.
 
 use clap::value_parser;
 use ironwarp::QpAttr;
@@ -44,7 +45,8 @@ pub struct QpMemory {
 /// Resident bytes of one queue pair.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 struct Figures {
-    /// An entry of the stack's tables, which `limits.queue_pairs` sizes. It is there from the start, used or not.
+    /// An entry of the stack's tables, which `limits.queue_pairs` sizes. It is there from the
+    /// start, used or not.
     tables: f64,
     /// Its queues and state, after it was created.
     queues: f64,

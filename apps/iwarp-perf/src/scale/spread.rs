@@ -1,9 +1,10 @@
 //! `iwarp-perf qp-scale`: the cost of a message when messages are spread over many queue pairs.
 //!
-//! Writes go round robin over N queue pairs, at most a window of them outstanding. The client is polled before a queue
-//! pair gets another Write, so each Write leaves in its own segment, and after each window. One thread runs both ends and
-//! both applications, so a message costs the sum of both, and the state of both ends shares one cache. The numbers of
-//! queue pairs alternate, round by round.
+//! Writes go round robin over N queue pairs, at most a window of them outstanding. The client is
+//! polled before a queue pair gets another Write, so each Write leaves in its own segment, and
+//! after each window. One thread runs both ends and both applications, so a message costs the sum
+//! of both, and the state of both ends shares one cache. The numbers of queue pairs alternate,
+//! round by round.
 
 use std::time::Instant;
 

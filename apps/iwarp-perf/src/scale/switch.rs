@@ -1,5 +1,5 @@
-//! A switch between stacks of one process. It forwards by link address and drops what does not fit the receive ring of
-//! the destination, as a switch with one queue for each port.
+//! A switch between stacks of one process. It forwards by link address and drops what does not fit
+//! the receive ring of the destination, as a switch with one queue for each port.
 
 use ironwarp::memory::{FarEnd, MemoryConfig, MemoryPort, detached};
 use ironwarp_port::{Burst, Frame};
@@ -24,7 +24,8 @@ impl Switch {
         port
     }
 
-    /// Forwards one burst of each port. Every turn begins with another port, so that no port is always first in line.
+    /// Forwards one burst of each port. Every turn begins with another port, so that no port is
+    /// always first in line.
     pub fn forward(&mut self, turn: usize) {
         let ports = self.ports.len();
         let mut burst = Burst::new();
@@ -51,7 +52,8 @@ fn mac_of(port: usize) -> MacAddr {
     MacAddr([0x02, 0, 0, 1, high, low])
 }
 
-/// Multicast and broadcast addresses have the lowest bit of the first byte set (IEEE 802, clause 8.2.2).
+/// Multicast and broadcast addresses have the lowest bit of the first byte set (IEEE 802, clause
+/// 8.2.2).
 fn is_group(address: [u8; 6]) -> bool {
     address[0] & 1 != 0
 }

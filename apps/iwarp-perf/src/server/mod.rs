@@ -14,8 +14,8 @@ use crate::error::Result;
 use crate::rdma::Endpoint;
 use session::{ServerSession, message_handler};
 
-/// Serves a client until `Goodbye` or the end of the stream. A thread of the client process gets its endpoint; a process
-/// opens its own.
+/// Serves a client until `Goodbye` or the end of the stream. A thread of the client process gets
+/// its endpoint; a process opens its own.
 pub fn serve(socket: UnixStream, endpoint: Option<Endpoint>) -> Result<()> {
     let stop = Arc::new(StopSignal::default());
     let closed = stop.clone();

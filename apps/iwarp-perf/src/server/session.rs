@@ -1,5 +1,6 @@
-//! A session with a client. It has [`Stage`]s, and each request belongs to one of them. A remote client that sends another
-//! request, takes more memory than is left, or does not end a slice in time, gets an error and loses its session.
+//! A session with a client. It has [`Stage`]s, and each request belongs to one of them. A remote
+//! client that sends another request, takes more memory than is left, or does not end a slice in
+//! time, gets an error and loses its session.
 
 use std::collections::HashMap;
 use std::io;
@@ -105,8 +106,8 @@ pub struct ServerSession {
 }
 
 impl ServerSession {
-    /// A session that has nothing open. A thread of the client's process gets its endpoint, and so does a session with a
-    /// client on another machine, `remote`.
+    /// A session that has nothing open. A thread of the client's process gets its endpoint, and so
+    /// does a session with a client on another machine, `remote`.
     pub fn new(
         channel: Channel<ToServer>,
         stop: Arc<StopSignal>,
@@ -126,7 +127,8 @@ impl ServerSession {
         }
     }
 
-    /// Waits for the next message of the client. A remote client is reached by polling the endpoint.
+    /// Waits for the next message of the client. A remote client is reached by polling the
+    /// endpoint.
     fn recv(&mut self) -> Result<ToServer> {
         let (Some(endpoint), Some((_, limits))) = (&mut self.endpoint, &self.remote) else {
             return self.channel.recv();
@@ -198,8 +200,8 @@ impl ServerSession {
         Ok(FromServer::Opened)
     }
 
-    /// Opens the cases of a group, then accepts the queue pairs of the client. Another machine may ask for one RDMA case
-    /// at a time.
+    /// Opens the cases of a group, then accepts the queue pairs of the client. Another machine may
+    /// ask for one RDMA case at a time.
     fn prepare(&mut self, cases: Vec<Case>) -> Result<FromServer> {
         let group = &mut self.group;
         if let Some((_, limits)) = &self.remote {
@@ -282,7 +284,8 @@ impl ServerSession {
         Ok(FromServer::Done(ServerSlice { usage, ..counts }))
     }
 
-    /// Closes the control channel to a remote client and destroys its queue pairs. Returns how the session ended.
+    /// Closes the control channel to a remote client and destroys its queue pairs. Returns how the
+    /// session ended.
     pub fn finish(&mut self, outcome: Result<()>) -> Result<Ended> {
         if let Err(error) = &outcome {
             self.report(error);

@@ -1,12 +1,12 @@
 //! `iwarp-perf server`: serves several clients at a time until Ctrl-C.
 //!
-//! Each client has a thread, a context and a protection domain. A client that exits, falls silent, speaks another version or
-//! asks for too much ends only its own run. A client beyond `--clients` is rejected at once. Lines that clients cause are
-//! limited, and written by this thread alone.
+//! Each client has a thread, a context and a protection domain. A client that exits, falls silent,
+//! speaks another version or asks for too much ends only its own run. A client beyond `--clients`
+//! is rejected at once. Lines that clients cause are limited, and written by this thread alone.
 //!
-//! A DPDK memif has one peer, and must not be polled while that connects or disconnects, because the driver removes its
-//! rings meanwhile. The loop therefore pauses after a client until the link is down and up again. A client that is killed
-//! can still crash a server over such a memif.
+//! A DPDK memif has one peer, and must not be polled while that connects or disconnects, because
+//! the driver removes its rings meanwhile. The loop therefore pauses after a client until the link
+//! is down and up again. A client that is killed can still crash a server over such a memif.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! A folder of one test with the configurations of both sides of a memif. One test runs at a time on the machine, since two
-//! polled loops use two processors.
+//! A folder of one test with the configurations of both sides of a memif. One test runs at a time
+//! on the machine, since two polled loops use two processors.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ pub struct Lab {
     _lock: File,
 }
 
-/// What a side's configuration has besides its memory and rings: the device, further keys of `[port]`, and the table
-/// `[net]`.
+/// What a side's configuration has besides its memory and rings: the device, further keys of
+/// `[port]`, and the table `[net]`.
 pub struct Side {
     pub device: String,
     pub port: &'static str,

@@ -1,8 +1,10 @@
-//! Two ends of a veth pair in a network namespace of its own, and processes on them that a test may kill and stop.
+//! Two ends of a veth pair in a network namespace of its own, and processes on them that a test may
+//! kill and stop.
 //!
-//! The namespace belongs to a process that ends with the test, so nothing is left behind. A raw socket on an interface
-//! outlives its process's end by nothing: the other end notices only silence. Every wait has a deadline. One test runs
-//! at a time on the machine, since two polled loops use two processors.
+//! The namespace belongs to a process that ends with the test, so nothing is left behind. A raw
+//! socket on an interface outlives its process's end by nothing: the other end notices only
+//! silence. Every wait has a deadline. One test runs at a time on the machine, since two polled
+//! loops use two processors.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -31,7 +33,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// A namespace with two ends of a cable. Returns `None`, and prints why, where there can be none.
+    /// A namespace with two ends of a cable. Returns `None`, and prints why, where there can be
+    /// none.
     pub fn new() -> Option<Self> {
         let path = std::env::temp_dir().join("ironwarp-vdev.lock");
         // Another user may own it.

@@ -1,6 +1,8 @@
-//! Faults of processes: killed in any state and started again, two on one device, stopped for a while, no hugepages.
+//! Faults of processes: killed in any state and started again, two on one device, stopped for a
+//! while, no hugepages.
 //!
-//! A peer of a killed process sees a reset or a time-out, and never hangs. A process that starts again serves at once.
+//! A peer of a killed process sees a reset or a time-out, and never hangs. A process that starts
+//! again serves at once.
 
 mod lab;
 
@@ -76,7 +78,8 @@ fn a_server_whose_client_is_killed_serves_the_next_one() {
     assert!(ended.status.success() && ended.out.contains("1 clients served"), "{ended:?}");
 }
 
-/// A processor that is taken away for 100 ms, or for longer than a retransmission timer takes: the connection survives.
+/// A processor that is taken away for 100 ms, or for longer than a retransmission timer takes: the
+/// connection survives.
 #[test]
 fn connections_survive_a_process_that_is_stopped_for_a_while() {
     let Some(lab) = Lab::new() else { return };
@@ -129,7 +132,8 @@ fn a_second_process_on_a_memif_socket_is_refused_and_a_stale_socket_is_removed()
     assert!(again.ended().status.success());
 }
 
-/// `eal.hugepages = "require"` names the lack of hugepages; `"auto"`, the default, takes ordinary pages.
+/// `eal.hugepages = "require"` names the lack of hugepages; `"auto"`, the default, takes ordinary
+/// pages.
 #[test]
 fn no_hugepages_are_an_error_by_name_or_a_fallback() {
     let Some(lab) = Lab::new() else { return };

@@ -1,6 +1,8 @@
-//! Peers that break the protocol: each gets a named error, ends alone, and a persistent server continues.
+//! Peers that break the protocol: each gets a named error, ends alone, and a persistent server
+//! continues.
 //!
-//! The side under test runs on a thread of its own. The test drives the other side step by step over memory ports.
+//! The side under test runs on a thread of its own. The test drives the other side step by step
+//! over memory ports.
 
 mod clients;
 mod servers;
@@ -36,7 +38,8 @@ struct ScriptedPeer {
     ctx: Context,
     pd: ProtectionDomain,
     cq: CompletionQueue,
-    /// The buffer that it sends from, that is read and written, and that it receives into; 128 bytes each.
+    /// The buffer that it sends from, that is read and written, and that it receives into; 128
+    /// bytes each.
     memory: Region,
     received: u32,
     /// Completed Reads.

@@ -23,7 +23,8 @@ fn client_config() -> ClientConfig {
     }
 }
 
-/// A step of `rping`'s server: it reads the text and writes back the bytes up to and including the first zero.
+/// A step of `rping`'s server: it reads the text and writes back the bytes up to and including the
+/// first zero.
 #[test]
 fn a_server_like_rpings_sends_every_text_back_whole() {
     let (port, mut peer) = connected_ports();

@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 
 use crate::lab::output_text;
 
-/// Dissects iWARP wherever its start-up frames appear. The last protocol is a heuristic that would claim short
-/// Sends.
+/// Dissects iWARP wherever its start-up frames appear. The last protocol is a heuristic that would
+/// claim short Sends.
 const OPTIONS: [&str; 4] = ["-o", "tcp.try_heuristic_first:TRUE", "--disable-protocol", "rpcordma"];
 
 /// Returns whether tshark is installed.

@@ -38,7 +38,8 @@ impl Events {
         Events { seen: Vec::new(), consumed: 0, incoming: Some(incoming), timeout }
     }
 
-    /// Waits for the next event of a kind and consumes everything up to it. Returns `None` at the end or after the timeout.
+    /// Waits for the next event of a kind and consumes everything up to it. Returns `None` at the
+    /// end or after the timeout.
     pub fn wait_for(&mut self, kind: &str) -> Option<Value> {
         let deadline = Instant::now() + self.timeout;
         loop {
@@ -53,7 +54,8 @@ impl Events {
         }
     }
 
-    /// Consumes everything up to the `count`th event of a kind from here on, and returns that event.
+    /// Consumes everything up to the `count`th event of a kind from here on, and returns that
+    /// event.
     pub fn take_through(&mut self, count: usize, kind: &str) -> Vec<Value> {
         let from = self.consumed;
         for nth in 1..=count {

@@ -1,7 +1,7 @@
 //! Bad input: each fault has one outcome, is counted, and does not affect the next connection.
 //!
-//! The expected Terminates are rows of the tables in RFC 5040 s4.8, RFC 5041 s7.2 and RFC 5044 s8; which headers
-//! they show is figure 10 of RFC 5040.
+//! The expected Terminates are rows of the tables in RFC 5040 s4.8, RFC 5041 s7.2 and RFC 5044 s8;
+//! which headers they show is figure 10 of RFC 5040.
 
 use serde_json::{Value, json};
 
@@ -116,7 +116,8 @@ fn startup_faults_close_without_an_answer() {
     assert_eq!(ended.events.counter("iwarp_startup_errors"), STARTUP.len() as u64 - 2, "{:?}", ended.events);
 }
 
-/// RFC 5044 s4.3, s7.1.1: a peer that asks for markers gets them, in every FPDU that is long enough and in the Terminate.
+/// RFC 5044 s4.3, s7.1.1: a peer that asks for markers gets them, in every FPDU that is long enough
+/// and in the Terminate.
 #[test]
 fn a_peer_that_asks_for_markers_gets_them() {
     let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };
@@ -217,7 +218,8 @@ fn silent_peers_are_bounded_in_number_and_in_time() {
     assert!((1..=4).contains(&refused), "{:?}", ended.events);
 }
 
-/// RFC 5044 s7.1.2, rule 2: a request that is well formed and not acceptable gets a rejecting reply.
+/// RFC 5044 s7.1.2, rule 2: a request that is well formed and not acceptable gets a rejecting
+/// reply.
 #[test]
 fn a_peer_beyond_the_limit_is_refused_in_words() {
     let Some(mut lab) = Lab::few_slots() else { return };
@@ -229,8 +231,8 @@ fn a_peer_beyond_the_limit_is_refused_in_words() {
     assert!(lab.interrupt().status.success());
 }
 
-/// Runs each row against one responder: the client sees the Terminate and then FIN, the responder reports the
-/// same one, and a good connection follows.
+/// Runs each row against one responder: the client sees the Terminate and then FIN, the responder
+/// reports the same one, and a good connection follows.
 fn each_is_terminated(rows: &[Row]) {
     let Some(mut lab) = Lab::with_short_timeouts(&[]) else { return };
     for (fault, terminate, headers) in rows {

@@ -1,9 +1,10 @@
 //! A network namespace for each test, with a responder in it and Linux at the other end of the tap.
 //!
-//! The responder is the first process of a new namespace, and the client runs in the same one. The namespace has no
-//! name, so it ends with its last process, and the tap with the responder, which the kernel kills when the test
-//! dies. Only a folder among the build's temporary files remains. One test runs at a time on the machine, because
-//! the responder and the test use two processors. Every wait has a deadline.
+//! The responder is the first process of a new namespace, and the client runs in the same one. The
+//! namespace has no name, so it ends with its last process, and the tap with the responder, which
+//! the kernel kills when the test dies. Only a folder among the build's temporary files remains.
+//! One test runs at a time on the machine, because the responder and the test use two processors.
+//! Every wait has a deadline.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -73,8 +74,8 @@ struct TestDir {
 }
 
 impl Lab {
-    /// Starts a responder under the configuration that the project ships. Returns `None`, and prints why, if there
-    /// can be no network namespace.
+    /// Starts a responder under the configuration that the project ships. Returns `None`, and
+    /// prints why, if there can be no network namespace.
     pub fn with_shipped_config(options: &[&str]) -> Option<Lab> {
         let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/tap.toml");
         Self::start(&fs::read_to_string(config).expect("the shipped configuration"), options)
@@ -220,7 +221,8 @@ impl Drop for TestDir {
     }
 }
 
-/// The responder as the first process of a network namespace. Users other than root also get a user namespace.
+/// The responder as the first process of a network namespace. Users other than root also get a user
+/// namespace.
 fn responder(options: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     command.arg("--net");

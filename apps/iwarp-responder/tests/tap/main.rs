@@ -1,8 +1,9 @@
 //! The responder on a tap device, with Linux's TCP and a client that shares no code with it.
 //!
-//! Each test starts a responder in a network namespace of its own and runs the scripts under `tests/client` there.
-//! Both sides are checked: the client compares every octet that it receives, and every header with the RFCs; the
-//! test compares the client's report with the responder's output.
+//! Each test starts a responder in a network namespace of its own and runs the scripts under
+//! `tests/client` there. Both sides are checked: the client compares every octet that it receives,
+//! and every header with the RFCs; the test compares the client's report with the responder's
+//! output.
 #![cfg(feature = "dpdk")]
 #![forbid(unsafe_code)]
 
@@ -24,7 +25,8 @@ const RECEIVES: usize = 32;
 const SENDS: &str = "0,1,64,5000,16384";
 /// Up to all of the memory.
 const WRITES: &str = "0,1,3,64,1000,5000,16384,65536";
-/// Payload octets in a segment: the size that Linux uses, smaller ones, and FPDUs that need several TCP segments.
+/// Payload octets in a segment: the size that Linux uses, smaller ones, and FPDUs that need several
+/// TCP segments.
 const SEGMENTS: &str = "1400,536,9000,60000";
 
 #[test]
@@ -35,8 +37,8 @@ fn the_client_agrees_with_the_vectors_that_the_rfcs_print() {
     assert!(output.status.success(), "{}", lab::output_text(&output));
 }
 
-/// RFC 5044 s7.1, RFC 5040 s5: start-up, Sends, Writes and Reads in segments of every size, and an orderly end.
-/// RFC 5041 s4.1, s4.3 and s5.2.
+/// RFC 5044 s7.1, RFC 5040 s5: start-up, Sends, Writes and Reads in segments of every size, and an
+/// orderly end. RFC 5041 s4.1, s4.3 and s5.2.
 #[test]
 fn a_linux_peer_is_answered_and_let_go() {
     let Some(lab) = Lab::with_shipped_config(&["--once"]) else { return };
@@ -108,8 +110,8 @@ fn dissects_well(capture: &std::path::Path) {
     assert!(crcs.len() > 50, "{} CRCs", crcs.len());
     assert!(crcs.iter().all(|line| line.contains("Good")), "{crcs:?}");
     assert_eq!(dissection::matching(capture, "_ws.malformed || iwarp_mpa.bad_length"), 0);
-    // RFC 5044 s5.1: each of our segments begins with an FPDU and holds whole ones. A probe of a peer that
-    // acknowledged late repeats one, which Wireshark does not read twice.
+    // RFC 5044 s5.1: each of our segments begins with an FPDU and holds whole ones. A probe of a
+    // peer that acknowledged late repeats one, which Wireshark does not read twice.
     let ours = "tcp.srcport == 4791 && tcp.len > 0 && !tcp.analysis.retransmission \
                 && !tcp.analysis.spurious_retransmission && !tcp.analysis.fast_retransmission";
     assert_eq!(dissection::matching(capture, &format!("{ours} && !iwarp_mpa")), 0);
@@ -122,7 +124,8 @@ fn dissects_well(capture: &std::path::Path) {
     assert_eq!(opcodes["0x07"], 1);
 }
 
-/// The events of one connection without faults: every echo received and sent, every other receive flushed.
+/// The events of one connection without faults: every echo received and sent, every other receive
+/// flushed.
 fn one_clean_conversation(ended: &Ended, echoes: usize) {
     let events = &ended.events;
     assert_eq!(only(events, "listening")["local"], "10.99.2.1:4791");

@@ -1,4 +1,5 @@
-//! Sends of every kind: each is echoed and reported, and one with Invalidate ends the tag of the offered memory.
+//! Sends of every kind: each is echoed and reported, and one with Invalidate ends the tag of the
+//! offered memory.
 
 use serde_json::{Value, json};
 
@@ -17,7 +18,8 @@ fn a_solicited_send_is_reported_and_echoed_as_one() {
     assert!(received.iter().all(|event| event["invalidated"].is_null()), "{received:?}");
 }
 
-/// RFC 5040 s5.3, s8.1.1: the tag is valid until the Send with Invalidate is delivered, and invalid after that.
+/// RFC 5040 s5.3, s8.1.1: the tag is valid until the Send with Invalidate is delivered, and invalid
+/// after that.
 #[test]
 fn a_send_with_invalidate_ends_the_tag_and_is_reported() {
     for (case, solicited) in [("invalidate", false), ("invalidate-solicited", true)] {
@@ -44,7 +46,8 @@ fn a_write_behind_a_send_with_invalidate_is_terminated() {
     one_terminate_sent(&ended.events, &done);
 }
 
-/// RFC 5040 s7.2: a tag that is unknown or already invalidated is invalid to a Send with Invalidate too.
+/// RFC 5040 s7.2: a tag that is unknown or already invalidated is invalid to a Send with Invalidate
+/// too.
 #[test]
 fn a_tag_that_is_none_cannot_be_invalidated() {
     for (case, echoes) in [("invalidate-foreign", 0), ("invalidate-twice", 1)] {

@@ -1,9 +1,9 @@
 //! The instructions that a node spends on hostile packets, for callgrind.
 //!
-//! Each case sends packets of one kind to a whole node over a memory port. Callgrind counts only what happens inside
-//! the function `measured`: the core's work on the packets of a step. The program prints how many packets there were;
-//! `scripts/adversary-costs.sh` divides and compares with an honest Send. `list` prints each kind with its bound, in
-//! hundredths of an honest Send.
+//! Each case sends packets of one kind to a whole node over a memory port. Callgrind counts only
+//! what happens inside the function `measured`: the core's work on the packets of a step. The
+//! program prints how many packets there were; `scripts/adversary-costs.sh` divides and compares
+//! with an honest Send. `list` prints each kind with its bound, in hundredths of an honest Send.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;

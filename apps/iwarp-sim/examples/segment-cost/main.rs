@@ -1,12 +1,14 @@
-//! Measures the instructions per full-size segment of our stack and of stock smoltcp. Run it under callgrind.
+//! Measures the instructions per full-size segment of our stack and of stock smoltcp. Run it under
+//! callgrind.
 //!
-//! One connection between two hosts of the same stack carries bytes in one direction, sixteen segments per round.
-//! Callgrind counts only what happens inside the function `measured`. `receive` covers the frames of a round, reading
-//! their bytes in place, and the acknowledgement that is due. `send` covers taking the application's bytes and sending
-//! a round's frames. `acked` covers the acknowledgement of a round. One stack may acknowledge two rounds at once, so
-//! the program counts segments, not acknowledgements. Both stacks use the same port, whose buffers come from a list,
-//! so only the stacks differ. The program prints how many segments, or acknowledged rounds, it counted.
-//! `scripts/segment-cost.sh` runs all cases and prints the table.
+//! One connection between two hosts of the same stack carries bytes in one direction, sixteen
+//! segments per round. Callgrind counts only what happens inside the function `measured`. `receive`
+//! covers the frames of a round, reading their bytes in place, and the acknowledgement that is due.
+//! `send` covers taking the application's bytes and sending a round's frames. `acked` covers the
+//! acknowledgement of a round. One stack may acknowledge two rounds at once, so the program counts
+//! segments, not acknowledgements. Both stacks use the same port, whose buffers come from a list,
+//! so only the stacks differ. The program prints how many segments, or acknowledged rounds, it
+//! counted. `scripts/segment-cost.sh` runs all cases and prints the table.
 #![forbid(unsafe_code)]
 
 mod hosts;

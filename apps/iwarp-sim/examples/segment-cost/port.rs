@@ -1,5 +1,5 @@
-//! A port with almost no cost. Buffers come from a list and return to it. Sent frames wait in a queue until the
-//! program moves them to the other host.
+//! A port with almost no cost. Buffers come from a list and return to it. Sent frames wait in a
+//! queue until the program moves them to the other host.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -1,6 +1,7 @@
 //! A whole node under attack: a core with everything from verbs to frames, and its application.
 //!
-//! A [`Host`] is a node of a simulated network. A [`Victim`] is one whose link ends at an adversary.
+//! A [`Host`] is a node of a simulated network. A [`Victim`] is one whose link ends at an
+//! adversary.
 
 use ironwarp::memory::{self, FarEnd, MemoryConfig, MemoryPort};
 use ironwarp::{Config, Nanos, ResourceUsage, Stack, Worker};

@@ -1,4 +1,5 @@
-//! Checks each completion: its order, its number, its length, and every byte of the memory it covers.
+//! Checks each completion: its order, its number, its length, and every byte of the memory it
+//! covers.
 
 use ironwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus};
 
@@ -10,8 +11,8 @@ use super::oracle::{Session, Totals};
 use super::side::{Message, Posted, Receive, Side, Stage, UnverifiedWrite};
 
 impl Session {
-    /// Checks a completion of one side. Returns what it covered: requests, unsignaled ones included,
-    /// bytes that were compared, messages.
+    /// Checks a completion of one side. Returns what it covered: requests, unsignaled ones
+    /// included, bytes that were compared, messages.
     pub fn check_completion(
         &mut self,
         side: usize,
@@ -54,7 +55,8 @@ impl Session {
         }
     }
 
-    /// Checks that unsignaled requests without a completion succeeded: a failure always has a completion.
+    /// Checks that unsignaled requests without a completion succeeded: a failure always has a
+    /// completion.
     pub fn complete_unsignaled(
         &mut self,
         side: usize,
@@ -100,8 +102,8 @@ impl Session {
         }
     }
 
-    /// A Write or Send that the peer rejects may have been acknowledged by the peer's TCP before. All other bad
-    /// requests must fail.
+    /// A Write or Send that the peer rejects may have been acknowledged by the peer's TCP before.
+    /// All other bad requests must fail.
     fn check_bad_request(
         &mut self,
         side: usize,
@@ -118,7 +120,8 @@ impl Session {
                 Ok(())
             }
             CompletionStatus::Success => Err(format!("{bad_request:?} succeeded")),
-            // A side's own error has its own status. An error that the peer detects only flushes the request.
+            // A side's own error has its own status. An error that the peer detects only flushes
+            // the request.
             status if status != bad_request.status() && status != CompletionStatus::FlushedInError => {
                 Err(format!("{bad_request:?} failed with {status:?} and not {:?}", bad_request.status()))
             }
@@ -179,7 +182,8 @@ impl Session {
                 ours.on_local_tag_done(wr_id);
             }
             CompletionOpcode::Write if posted.placed => theirs.release_target(&posted),
-            // The peer's TCP has the bytes. While the peer's stream runs, the peer's memory has them too.
+            // The peer's TCP has the bytes. While the peer's stream runs, the peer's memory has
+            // them too.
             CompletionOpcode::Write if theirs.stage == Stage::Up && !is_inconclusive => {
                 theirs.expect_write(&posted).map_err(named)?;
                 theirs.release_target(&posted);
@@ -254,8 +258,8 @@ impl Session {
                 if status == CompletionStatus::FlushedInError
                     || (Some(status) == provoked && !ours.receive_failed) =>
             {
-                // The first flushed receive may hold the beginning of the message that was arriving. The others hold
-                // nothing new.
+                // The first flushed receive may hold the beginning of the message that was
+                // arriving. The others hold nothing new.
                 let arriving = if ours.receive_failed { None } else { theirs.messages.front() };
                 ours.receive_failed = true;
                 checked.flushed += 1;
@@ -328,8 +332,9 @@ impl Session {
 }
 
 impl Side {
-    /// Returns whether the peer's stream may still wait until all its cores have seen the invalidation of a tag by one
-    /// of our messages. Until then the peer's TCP takes the bytes after that message, and its stream does not.
+    /// Returns whether the peer's stream may still wait until all its cores have seen the
+    /// invalidation of a tag by one of our messages. Until then the peer's TCP takes the bytes
+    /// after that message, and its stream does not.
     fn may_stall_peer(&self, posted: &Posted) -> bool {
         self.messages.iter().any(|message| message.grant.is_some() && message.wr_id < posted.wr_id)
     }
@@ -419,7 +424,8 @@ impl Side {
         self.with_receive_memory(|landing| check_filled_receive(landing, receive, &placed))
     }
 
-    /// The receive that a completion names: the oldest of the queue pair's own, or any of a shared queue.
+    /// The receive that a completion names: the oldest of the queue pair's own, or any of a shared
+    /// queue.
     fn take_receive(&mut self, completion: &Completion) -> Result<Receive, String> {
         let wr_id = completion.wr_id;
         let found = match &self.app_srq {
@@ -465,7 +471,8 @@ fn check_filled_receive(
     Ok(())
 }
 
-/// Checks a flushed receive. The first flushed one may hold the beginning of the message that was arriving.
+/// Checks a flushed receive. The first flushed one may hold the beginning of the message that was
+/// arriving.
 fn check_flushed_receive(
     landing: &mut ShadowedRegion,
     receive: &Receive,

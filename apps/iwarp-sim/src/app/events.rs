@@ -86,8 +86,8 @@ fn on_established(
     Ok(())
 }
 
-/// The first message arrived at the accepting side. Where that message is the ready-to-receive indication, it also
-/// establishes the connection, so this event comes second.
+/// The first message arrived at the accepting side. Where that message is the ready-to-receive
+/// indication, it also establishes the connection, so this event comes second.
 fn on_communicating(session: &Session, side: usize) -> Result<(), String> {
     let stage = session.sides[side].stage;
     if side == 0 || stage == Stage::Waiting {
@@ -123,7 +123,8 @@ fn on_terminated(session: &mut Session, side: usize, sent: bool, terminate: Term
     ))
 }
 
-/// The last-receive event: raised once for a queue pair on a shared receive queue, before its disconnect event.
+/// The last-receive event: raised once for a queue pair on a shared receive queue, before its
+/// disconnect event.
 fn on_last_receive(ours: &mut Side) -> Result<(), String> {
     if ours.app_srq.is_none() || core::mem::replace(&mut ours.last_receive, true) {
         return Err("a second or unexpected last-receive event".into());
@@ -165,7 +166,8 @@ fn on_connect_failed(
 ) -> Result<(), String> {
     let (faulty, undetected_corruption) = (oracle.faulty, oracle.undetected_corruption);
     let session = &mut oracle.sessions[number];
-    // A peer that closed and got no reply in time resets: the reset may arrive after the links have healed.
+    // A peer that closed and got no reply in time resets: the reset may arrive after the links have
+    // healed.
     let was_faulty = faulty || session.tried_at < oracle.healed_at;
     session.sides[side].stage = Stage::Ended;
     session.ended_at.get_or_insert(now);

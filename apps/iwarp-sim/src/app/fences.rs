@@ -1,8 +1,9 @@
-//! Checks the local fence: no part of a fenced request executes before every earlier request has completed.
+//! Checks the local fence: no part of a fenced request executes before every earlier request has
+//! completed.
 //!
-//! The check runs when all completions so far have been reaped and no core runs. A signaled request without a
-//! completion has then not completed. So no byte of a Write fenced after it may be in the peer's memory, and the peer
-//! may not have received a fenced Send.
+//! The check runs when all completions so far have been reaped and no core runs. A signaled request
+//! without a completion has then not completed. So no byte of a Write fenced after it may be in the
+//! peer's memory, and the peer may not have received a fenced Send.
 
 use ironwarp::CompletionOpcode;
 

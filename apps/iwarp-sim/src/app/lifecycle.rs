@@ -7,10 +7,12 @@ use super::{App, NO_SESSION, Oracle, Session, Side, Stage};
 use crate::atomics::Words;
 use crate::plan::{BadRequest, Ending, addresses_of};
 
-/// How long after the peer has ended a side without an event closes too: a reset may have been lost.
+/// How long after the peer has ended a side without an event closes too: a reset may have been
+/// lost.
 const PEER_GONE_TIMEOUT: Nanos = Nanos::from_millis(30);
 
-/// How long a destroyed queue pair may still complete requests: hundreds of loop iterations of its core.
+/// How long a destroyed queue pair may still complete requests: hundreds of loop iterations of its
+/// core.
 const LAST_COMPLETIONS_TIME: Nanos = Nanos::from_micros(100);
 
 /// Delay between a failed connection attempt and the next one.
@@ -90,7 +92,8 @@ impl App {
         let app_srq = self.app_srq.clone().filter(|_| plan.shared[side]);
         let own = self.plan.completion_queues;
         let cq = self.cqs[number % own].cq();
-        // The last queue is for shared receives: they have reserved entries there, whatever else is posted.
+        // The last queue is for shared receives: they have reserved entries there, whatever else is
+        // posted.
         let other = if app_srq.is_some() { own } else { (number + side) % own };
         let attr = QpAttr {
             recv_cq: self.cqs[other].cq(),
@@ -216,7 +219,8 @@ impl App {
         self.ctx.disconnect(qp)
     }
 
-    /// The connection has ended: posts a few more requests, which must be flushed, and destroys the queue pair.
+    /// The connection has ended: posts a few more requests, which must be flushed, and destroys the
+    /// queue pair.
     pub(super) fn post_and_destroy(
         &mut self,
         now: Nanos,
@@ -280,8 +284,8 @@ impl App {
 }
 
 impl Session {
-    /// Returns whether the bad request can be posted now. A message that must find no shared receive waits until none
-    /// is left. Until then its sender goes on and uses them up.
+    /// Returns whether the bad request can be posted now. A message that must find no shared
+    /// receive waits until none is left. Until then its sender goes on and uses them up.
     fn is_ready(&mut self, side: usize, bad_request: BadRequest) -> bool {
         let number = self.number;
         let (ours, theirs) = self.pair(side);
@@ -313,7 +317,8 @@ pub(super) fn on_context_dropped(now: Nanos, oracle: &mut Oracle, number: usize,
     if session.is_over || !session.plan.hosts.contains(&host) {
         return;
     }
-    // A peer may be refused until this host listens again, and may get no event when its connection ends.
+    // A peer may be refused until this host listens again, and may get no event when its connection
+    // ends.
     session.any_end_allowed = true;
     let mut changed = false;
     for side in [0, 1] {
@@ -343,7 +348,8 @@ pub(crate) fn finish(now: Nanos, oracle: &mut Oracle, number: usize) {
     oracle.record(number, 0, outcome);
 }
 
-/// The initiator's private data: the session number, twice, because nothing else protects a start-up frame.
+/// The initiator's private data: the session number, twice, because nothing else protects a
+/// start-up frame.
 pub(crate) fn session_private_data(number: usize) -> [u8; 8] {
     let number = number as u32;
     let mut words = [0; 8];

@@ -1,9 +1,10 @@
-//! The application on each host: it connects, posts, reaps and disconnects at random, and checks every event and
-//! completion.
+//! The application on each host: it connects, posts, reaps and disconnects at random, and checks
+//! every event and completion.
 //!
-//! An [`App`] owns one context. Its own random generator chooses what it does next. The [`Oracle`], which the
-//! applications of all hosts share, holds the expected results. A fault is stored in the oracle and ends the run.
-//! iWARP has no receiver-not-ready, so a side sends only when the peer has posted a receive.
+//! An [`App`] owns one context. Its own random generator chooses what it does next. The [`Oracle`],
+//! which the applications of all hosts share, holds the expected results. A fault is stored in the
+//! oracle and ends the run. iWARP has no receiver-not-ready, so a side sends only when the peer has
+//! posted a receive.
 
 mod completion_oracle;
 mod events;
@@ -226,7 +227,8 @@ impl App {
 }
 
 impl App {
-    /// Checks that every completion queue entry that was reserved for a request is free again: no requests are left.
+    /// Checks that every completion queue entry that was reserved for a request is free again: no
+    /// requests are left.
     fn check_cq_reservations(&self) -> Result<(), String> {
         for queue in &self.cqs {
             let reserved = self.ctx.query_cq(queue.cq()).map_err(text)?.reserved_cqes;
@@ -365,7 +367,8 @@ impl App {
         let hopeless = oracle.undetected_corruption && now > oracle.healed_at + CORRUPTED_SESSION_TIMEOUT;
         let (session, words) = (&mut oracle.sessions[number], oracle.words.as_mut());
         match session.sides[side].stage {
-            // With a damaged length field, the receiver waits for bytes that are never sent, and no side detects that.
+            // With a damaged length field, the receiver waits for bytes that are never sent, and no
+            // side detects that.
             Stage::Up if hopeless => self.abandon(now, session, side)?,
             Stage::Waiting if side == 0 && now >= session.not_before => {
                 self.connect(now, session, number)?;

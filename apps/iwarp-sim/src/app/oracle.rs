@@ -1,7 +1,8 @@
-//! State that the applications of all hosts share: every session, what each side posted, and the expected results.
+//! State that the applications of all hosts share: every session, what each side posted, and the
+//! expected results.
 //!
-//! One run is one thread, so the hosts share the oracle directly. A receive can thus be compared with its Send, and a
-//! Write with the peer's memory, at the moment of the completion.
+//! One run is one thread, so the hosts share the oracle directly. A receive can thus be compared
+//! with its Send, and a Write with the peer's memory, at the moment of the completion.
 
 use core::fmt::Display;
 use std::cell::RefCell;
@@ -35,7 +36,8 @@ pub struct Oracle {
     pub faulty: bool,
     /// When the faults stopped.
     pub healed_at: Nanos,
-    /// Whether links may damage payload under a correct TCP checksum: then a CRC error may end a stream at any time.
+    /// Whether links may damage payload under a correct TCP checksum: then a CRC error may end a
+    /// stream at any time.
     pub undetected_corruption: bool,
     /// Counts, for reports.
     pub totals: Totals,
@@ -89,7 +91,8 @@ pub struct Session {
     pub posted_bad_request: Option<(usize, BadRequest)>,
     /// The initiator is hostile and has attacked: the expected result at the other side.
     pub attack_outcome: Option<AttackOutcome>,
-    /// The connection is over and the attacker has not received the Terminate that its attack requires.
+    /// The connection is over and the attacker has not received the Terminate that its attack
+    /// requires.
     pub terminate_missing: bool,
     /// Both sides had done everything before one disconnected.
     pub was_done: bool,
@@ -105,7 +108,8 @@ pub struct Session {
     pub attempts: u32,
     /// Both sides have ended and everything was checked.
     pub is_over: bool,
-    /// Whether a completed Write proves nothing about the peer's memory: see [`Oracle::undetected_corruption`].
+    /// Whether a completed Write proves nothing about the peer's memory: see
+    /// [`Oracle::undetected_corruption`].
     pub undetected_corruption: bool,
     /// Its use of the words.
     pub words: SessionWords,
@@ -123,8 +127,8 @@ pub enum AttackOutcome {
 }
 
 impl Oracle {
-    /// Creates the oracle of sessions that have not begun. The check of the words and the honest host of storage
-    /// count as one more session each.
+    /// Creates the oracle of sessions that have not begun. The check of the words and the honest
+    /// host of storage count as one more session each.
     pub fn new(plan: &Plan) -> SharedOracle {
         let undetected_corruption = plan.undetected_corruption;
         let new = |(number, plan): (usize, &SessionPlan)| Session {
@@ -190,7 +194,8 @@ impl Session {
         (ours, theirs)
     }
 
-    /// The error status with which a side's receive may complete, if any: the message was too long for it.
+    /// The error status with which a side's receive may complete, if any: the message was too long
+    /// for it.
     pub fn expected_error_status(&self, side: usize) -> Option<CompletionStatus> {
         let by_peer = self
             .posted_bad_request

@@ -43,12 +43,13 @@ pub struct Side {
     pub terminates: u32,
     /// It sent a Terminate after the links healed.
     pub terminated_on_clean_link: bool,
-    /// A bad request of its own was flushed without its own error status: allowed only if the connection had ended
-    /// before.
+    /// A bad request of its own was flushed without its own error status: allowed only if the
+    /// connection had ended before.
     pub bad_request_flushed: bool,
     /// Its connection was reset or timed out.
     pub was_aborted: bool,
-    /// It is the responder, and a fault of its own ended it before an FPDU had arrived: it might not send a Terminate.
+    /// It is the responder, and a fault of its own ended it before an FPDU had arrived: it might
+    /// not send a Terminate.
     pub failed_before_first_fpdu: bool,
     /// It got the last-receive event of its shared receive queue.
     pub last_receive: bool,

@@ -3,9 +3,9 @@
 use super::{AttackOutcome, Session};
 
 impl Session {
-    /// RFC 5040 s5.4: the side that detects an error sends one Terminate that names it. A side whose context was
-    /// dropped gets no event. Where links damage payload, any error may occur. RFC 5044 s7.1.2: a responder that has
-    /// received no FPDU sends none.
+    /// RFC 5040 s5.4: the side that detects an error sends one Terminate that names it. A side
+    /// whose context was dropped gets no event. Where links damage payload, any error may occur.
+    /// RFC 5044 s7.1.2: a responder that has received no FPDU sends none.
     pub(super) fn check_terminates(&self) -> Result<(), String> {
         let vanished = self.sides.iter().any(|side| side.context_dropped);
         if self.undetected_corruption || vanished || self.any_end_allowed {
@@ -17,7 +17,8 @@ impl Session {
                 self.posted_bad_request
             ));
         }
-        // A Terminate that was sent after the links healed cannot have been lost, however the connection ended.
+        // A Terminate that was sent after the links healed cannot have been lost, however the
+        // connection ended.
         if self.terminate_missing && self.sides[1].terminated_on_clean_link {
             return Err(format!(
                 "the Terminate {:?} was reported as sent but never arrived",
@@ -54,9 +55,9 @@ impl Session {
         }
     }
 
-    /// Returns whether the peer's Terminate may have been lost. That happens only together with the connection, and
-    /// while links are faulty. An orderly close follows the Terminate; a stack that resets the connection first may
-    /// lose it.
+    /// Returns whether the peer's Terminate may have been lost. That happens only together with the
+    /// connection, and while links are faulty. An orderly close follows the Terminate; a stack that
+    /// resets the connection first may lose it.
     fn may_have_missed(&self, side: usize) -> bool {
         self.sides[side].was_aborted && !self.sides[1 - side].terminated_on_clean_link
     }

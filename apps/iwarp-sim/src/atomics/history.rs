@@ -1,7 +1,7 @@
 //! The history: every invocation and completion of an operation on the words, in one total order.
 //!
-//! A run is one thread, so every invocation and every completion has a number in one order. An operation that
-//! completed before the invocation of another one took effect before it.
+//! A run is one thread, so every invocation and every completion has a number in one order. An
+//! operation that completed before the invocation of another one took effect before it.
 
 use ironwarp::AtomicOp;
 
@@ -18,11 +18,13 @@ pub struct History {
 pub struct Op {
     /// Time of its invocation.
     pub invoked_at: u64,
-    /// Time of its completion; [`NEVER`] if the connection ended first: it may or may not have taken effect.
+    /// Time of its completion; [`NEVER`] if the connection ended first: it may or may not have
+    /// taken effect.
     pub returned_at: u64,
     /// Which tag of its word it uses.
     pub name: usize,
-    /// Its deadline: it takes effect before this, or never; [`NEVER`] unless its tag was invalidated.
+    /// Its deadline: it takes effect before this, or never; [`NEVER`] unless its tag was
+    /// invalidated.
     pub effect_deadline: u64,
     pub kind: OpKind,
     /// The values of its words, once it has completed.
@@ -74,7 +76,8 @@ impl History {
         self.streams[stream][op].effect_deadline = 0;
     }
 
-    /// Records a direct read of all words. An unchanged value is kept only as first and last observation.
+    /// Records a direct read of all words. An unchanged value is kept only as first and last
+    /// observation.
     pub fn observe(&mut self, stream: usize, words: &[u64]) {
         let now = self.tick();
         let looks = &mut self.streams[stream];
@@ -164,7 +167,8 @@ mod tests {
         history.streams[0].iter().map(|look| (look.invoked_at, look.seen[0])).collect()
     }
 
-    /// An unchanged value is kept as first and last observation, if another event happened in between.
+    /// An unchanged value is kept as first and last observation, if another event happened in
+    /// between.
     #[test]
     fn observations_keep_the_first_and_the_last_time_of_a_value() {
         let mut history = History::default();

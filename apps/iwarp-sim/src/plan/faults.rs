@@ -77,7 +77,8 @@ impl Plan {
         }
     }
 
-    /// Hosts lose their links, and their applications drop the context during the outage: no peer gets an event.
+    /// Hosts lose their links, and their applications drop the context during the outage: no peer
+    /// gets an event.
     pub(super) fn draw_context_drops(&mut self, rng: &mut SeededEntropy) {
         for _ in 0..1 + rng.below(2) {
             let host = rng.below(self.hosts.len() as u64) as usize;
@@ -95,7 +96,8 @@ impl Plan {
         }
     }
 
-    /// Every cable is down for most of the time until the links heal, and hosts wait longer than that for a start-up.
+    /// Every cable is down for most of the time until the links heal, and hosts wait longer than
+    /// that for a start-up.
     pub(super) fn draw_slow_starts(&mut self, rng: &mut SeededEntropy) {
         // Shorter than the time in which an application gives up: sixty attempts.
         let outage = Nanos::from_millis(10_000 + rng.below(8_000));
@@ -137,7 +139,8 @@ impl Plan {
         }
     }
 
-    /// Clocks that are set: far back, or forward by less than the shortest time-outs that end a connection.
+    /// Clocks that are set: far back, or forward by less than the shortest time-outs that end a
+    /// connection.
     pub(super) fn draw_clock_steps(&mut self, rng: &mut SeededEntropy) {
         for host in 0..self.hosts.len() {
             let mut ahead = Nanos(1 << 42);

@@ -29,8 +29,8 @@ impl Plan {
             let mut config = self.stack_config(number, mtu, params, rng);
             let device = device(number, &config, rng);
             let (seed, secret) = (rng.next_u64(), [rng.next_u64(), rng.next_u64()]);
-            // Half of the hosts that can. It changes no frame and draws no random number, so the seed's traffic stays
-            // unchanged.
+            // Half of the hosts that can. It changes no frame and draws no random number, so the
+            // seed's traffic stays unchanged.
             config.ddp.place_out_of_order = config.mpa.markers && config.mpa.crc && secret[0] & 1 == 0;
             self.hosts.push(HostPlan {
                 seed,
@@ -74,8 +74,8 @@ impl Plan {
         config.tcp.rto_min = Nanos::from_micros(100 << rng.below(8));
         config.tcp.user_timeout = Nanos::from_secs(120);
         config.tcp.time_wait = self.time_wait;
-        // A reject or reset may be lost, and a host may restart during an outage. Clients must have time to detect
-        // that and to connect again.
+        // A reject or reset may be lost, and a host may restart during an outage. Clients must have
+        // time to detect that and to connect again.
         config.mpa.startup_timeout_ms = 10_000;
         config.mpa.terminate_timeout_ms = if params.abrupt_percent > 50 { 50 } else { 20_000 };
         config.mpa.first_fpdu_holdoff_us = if rng.chance(100_000) { 50 } else { 0 };
@@ -89,7 +89,8 @@ impl Plan {
         config.limits.contexts = 3;
         config.limits.shared_receive_queues = 4;
         config.limits.read_depth = 32;
-        // Bad requests have operations that are unknown. The atomics scenario turns them on for its connections.
+        // Bad requests have operations that are unknown. The atomics scenario turns them on for its
+        // connections.
         config.rdmap.extensions = Extensions::Off;
         // Good and bad requests come from the same hosts.
         config.limits.protection_errors = 0;
@@ -97,7 +98,8 @@ impl Plan {
         config
     }
 
-    /// Draws the longest retransmission timeout of half of the hosts, from 1 s on. All other draws of a seed stay unchanged.
+    /// Draws the longest retransmission timeout of half of the hosts, from 1 s on. All other draws
+    /// of a seed stay unchanged.
     pub(super) fn draw_longest_timeouts(&mut self) {
         let mut rng = SeededEntropy::new(self.seed ^ LONGEST_TIMEOUTS_SALT);
         for host in &mut self.hosts {
@@ -160,7 +162,8 @@ impl Plan {
                 over_limits: params.tight_limits,
                 ..SessionPlan::default()
             };
-            // The first session starts at once, so that every run has traffic while links are faulty.
+            // The first session starts at once, so that every run has traffic while links are
+            // faulty.
             let start = if number == 0 { Nanos::ZERO } else { session.start };
             self.sessions.push(SessionPlan { start, ..session });
         }
@@ -307,8 +310,8 @@ const LONGEST_TIMEOUTS_SALT: u64 = 0x7274_6f5f_6d61_7831;
 mod tests {
     use crate::plan::{Plan, Scenario};
 
-    /// RFC 6298 s2.5: an upper limit of the timeout is allowed if it is 60 seconds at least. Shorter ones are for networks
-    /// whose paths are known.
+    /// RFC 6298 s2.5: an upper limit of the timeout is allowed if it is 60 seconds at least.
+    /// Shorter ones are for networks whose paths are known.
     #[test]
     fn the_longest_timeouts_of_hosts_differ_and_are_valid() {
         let plans = (0..50).map(|seed| Plan::new(seed, Scenario::Mixed));

@@ -1,7 +1,7 @@
 //! The plan of a seed: hosts, cables, sessions, and the faults with their times.
 //!
-//! Everything is drawn from the seed before the run begins. Each seed has a random half of its [`Scenario`]'s faults
-//! (swarm testing), so that one fault does not mask another.
+//! Everything is drawn from the seed before the run begins. Each seed has a random half of its
+//! [`Scenario`]'s faults (swarm testing), so that one fault does not mask another.
 
 mod atomics;
 mod attack;
@@ -259,8 +259,8 @@ impl Plan {
     }
 }
 
-/// Time limit of sessions after the links have healed: covers a retransmission timer that backed off during the
-/// faults, a neighbour entry that failed, and the remaining work.
+/// Time limit of sessions after the links have healed: covers a retransmission timer that backed
+/// off during the faults, a neighbour entry that failed, and the remaining work.
 const HEAL_TIMEOUT: Nanos = Nanos::from_secs(60);
 
 /// A random number from about `2^low` to `2^high`, uniform on a logarithmic scale.

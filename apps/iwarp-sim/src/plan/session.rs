@@ -103,8 +103,8 @@ pub struct SessionPlan {
 pub struct WordsMix {
     /// Relative frequencies of atomic operations, Reads of words and messages.
     pub weights: [u64; 3],
-    /// The server invalidates one of the session's tags after the client has posted this many requests. A client
-    /// that uses the tag after that gets a Terminate.
+    /// The server invalidates one of the session's tags after the client has posted this many
+    /// requests. A client that uses the tag after that gets a Terminate.
     pub revoked: Option<(u64, usize)>,
 }
 
@@ -120,7 +120,8 @@ impl SessionPlan {
         }
     }
 
-    /// Draws the next message's length: 0, 1, a few, about a segment's, or many bytes, as long as `left` lasts.
+    /// Draws the next message's length: 0, 1, a few, about a segment's, or many bytes, as long as
+    /// `left` lasts.
     pub fn message_bytes(&self, left: usize, rng: &mut SeededEntropy) -> usize {
         let most = self.bytes_max.min(left.max(SMALL_BYTES));
         let pick = rng.below(100);

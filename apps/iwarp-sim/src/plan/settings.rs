@@ -1,7 +1,8 @@
-//! The settings of a seed's stacks, layer by layer: those that all hosts share, and those that differ.
+//! The settings of a seed's stacks, layer by layer: those that all hosts share, and those that
+//! differ.
 //!
-//! Two hosts reach each other only within one VLAN and one address family. They agree on at least one ready-to-receive
-//! indication (RFC 6581 s9.2). Everything else may differ from host to host.
+//! Two hosts reach each other only within one VLAN and one address family. They agree on at least
+//! one ready-to-receive indication (RFC 6581 s9.2). Everything else may differ from host to host.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! Draws the plan of an NVMe target with two hosts: what the honest host does, what the hostile one does, and what happens
-//! to the disks.
+//! Draws the plan of an NVMe target with two hosts: what the honest host does, what the hostile one
+//! does, and what happens to the disks.
 //!
-//! Host 0 is the target, host 1 the honest host, host 2 the hostile one. Each of the two has a subsystem with a namespace
-//! in memory and one on a simulated disk.
+//! Host 0 is the target, host 1 the honest host, host 2 the hostile one. Each of the two has a
+//! subsystem with a namespace in memory and one on a simulated disk.
 
 use ironwarp_types::{Entropy, Nanos, SeededEntropy};
 
@@ -109,7 +109,8 @@ impl Plan {
 }
 
 impl StoragePlan {
-    /// A change before `heal_at`, and its end, which is returned. A disk may hang for longer than it is given.
+    /// A change before `heal_at`, and its end, which is returned. A disk may hang for longer than
+    /// it is given.
     fn draw_disk_change(&mut self, heal_at: Nanos, rng: &mut SeededEntropy) -> Nanos {
         let disk = rng.below(2) as usize;
         let start = Nanos(rng.below(heal_at.0));

@@ -1,4 +1,5 @@
-//! The honest host: writes and reads extents of its own, one command for each at a time, and knows what must be there.
+//! The honest host: writes and reads extents of its own, one command for each at a time, and knows
+//! what must be there.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +16,12 @@ use crate::app::SharedOracle;
 use crate::plan::StoragePlan;
 use crate::text;
 
-/// The time for a response on healthy links. It covers retransmission timers that backed off during the faults, the target's
-/// time for a disk, and the time after which it takes buffers from a host that does not move their data.
+/// The time for a response on healthy links. It covers retransmission timers that backed off during
+/// the faults, the target's time for a disk, and the time after which it takes buffers from a host
+/// that does not move their data.
 pub const ANSWER_LIMIT: Nanos = Nanos::from_secs(8);
-/// The same for a controller with its queues: slots that others hold are taken from them after some seconds.
+/// The same for a controller with its queues: slots that others hold are taken from them after some
+/// seconds.
 pub const CONNECT_LIMIT: Nanos = Nanos::from_secs(30);
 
 /// Extents of each of its namespaces, and blocks from one to the next.

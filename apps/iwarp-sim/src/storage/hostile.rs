@@ -1,7 +1,7 @@
 //! The hostile host: it does what its habits say, in random order, as long as the run lasts.
 //!
-//! Its errors are its own stack's, and nothing follows from them. It gets a controller as others do, for commands, and has
-//! further connections.
+//! Its errors are its own stack's, and nothing follows from them. It gets a controller as others
+//! do, for commands, and has further connections.
 
 use ironwarp_types::{Entropy, Nanos, SeededEntropy};
 use iwarp_nvmf::host::session::{Session, send};

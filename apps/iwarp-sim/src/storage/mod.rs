@@ -1,16 +1,18 @@
 //! An NVMe target in virtual time, with an honest and a hostile host on faulty links.
 //!
-//! Host 0 is a core of the target, the reactor of `iwarp-nvmf` without its thread. Host 1 writes and reads extents of its
-//! own, and host 2 does what the plan's habits say. What must hold:
+//! Host 0 is a core of the target, the reactor of `iwarp-nvmf` without its thread. Host 1 writes
+//! and reads extents of its own, and host 2 does what the plan's habits say. What must hold:
 //!
-//! - Each block that the honest host reads is what it last wrote there. Each of its commands has one response, and one
-//!   fails only where its own disk hangs or fails.
+//! - Each block that the honest host reads is what it last wrote there. Each of its commands has
+//!   one response, and one fails only where its own disk hangs or fails.
 //! - Its connections stand, and while the links are healthy each command is answered within
 //!   [`honest::ANSWER_LIMIT`], whatever the other host does.
 //! - The hostile host gets nothing of the honest host's subsystem.
-//! - Everything of the core has one owner at any time, and nothing is left when both hosts have gone.
+//! - Everything of the core has one owner at any time, and nothing is left when both hosts have
+//!   gone.
 //!
-//! Time passes with turns of the same length, so a core has no capacity here; `tests/fairness.rs` of `iwarp-nvmf` has one.
+//! Time passes with turns of the same length, so a core has no capacity here; `tests/fairness.rs`
+//! of `iwarp-nvmf` has one.
 //!
 //! Sources: NVM Express Base 1.4, NVM Express over Fabrics 1.1.
 

@@ -1,12 +1,14 @@
-//! Goodput against loss, round-trip time, bandwidth, buffer and segment size, for our engine and stock smoltcp.
+//! Goodput against loss, round-trip time, bandwidth, buffer and segment size, for our engine and
+//! stock smoltcp.
 //!
-//! Each point carries a fixed number of bytes over a fresh connection in virtual time, so every figure is an exact
-//! integer that depends only on the code. `tests/golden/curves.csv` holds the figures. A change that alters a figure
-//! must explain why and regenerate the file with `iwarp-sim curves --write FILE`.
+//! Each point carries a fixed number of bytes over a fresh connection in virtual time, so every
+//! figure is an exact integer that depends only on the code. `tests/golden/curves.csv` holds the
+//! figures. A change that alters a figure must explain why and regenerate the file with
+//! `iwarp-sim curves --write FILE`.
 //!
-//! A figure is the receiver's goodput in kilobits per second, rounded down, from the sender's first byte to the
-//! receiver's last, slow start included. Loss affects both directions; the switch sets ECN marks for DCTCP alone. 0
-//! means that the transfer did not end within [`TRANSFER_TIMEOUT`].
+//! A figure is the receiver's goodput in kilobits per second, rounded down, from the sender's first
+//! byte to the receiver's last, slow start included. Loss affects both directions; the switch sets
+//! ECN marks for DCTCP alone. 0 means that the transfer did not end within [`TRANSFER_TIMEOUT`].
 
 use std::fmt::Write;
 use std::num::NonZero;
@@ -32,7 +34,8 @@ pub struct Point {
     /// Its rate
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=400))]
     pub gbit_s: u64,
-    /// Buffers and windows at both ends, in KiB; `tcp.rcv_window_bytes` is 1024 KiB unless configured
+    /// Buffers and windows at both ends, in KiB; `tcp.rcv_window_bytes` is 1024 KiB unless
+    /// configured
     #[arg(long = "window-kib", value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(4..=65_536).map(|kib| kib << 10))]
     pub window_bytes: u32,
     /// The largest IP packet, in bytes
@@ -114,7 +117,8 @@ impl Point {
     }
 }
 
-/// Returns the whole table as CSV, computed on one thread per core. Calls `progress` after every point.
+/// Returns the whole table as CSV, computed on one thread per core. Calls `progress` after every
+/// point.
 pub fn table(progress: impl Fn() + Sync) -> Result<String, SimError> {
     let points = points();
     let rows = points.iter().map(|_| OnceLock::new()).collect::<Vec<OnceLock<Row>>>();

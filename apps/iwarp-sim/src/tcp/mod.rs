@@ -1,9 +1,9 @@
 //! Nodes of the network and TCP layers only, ours and stock smoltcp's, on simulated links.
 //!
-//! A [`TwoHostRun`] puts one connection between two hosts, each with our engine or with smoltcp's. It carries bytes in
-//! both directions and checks every byte. [`curves`] runs it over a grid of links for the golden file. Everything happens
-//! in virtual time and depends only on a seed. A wrong byte or a violated invariant of the engine ends the run with an
-//! error.
+//! A [`TwoHostRun`] puts one connection between two hosts, each with our engine or with smoltcp's.
+//! It carries bytes in both directions and checks every byte. [`curves`] runs it over a grid of
+//! links for the golden file. Everything happens in virtual time and depends only on a seed. A
+//! wrong byte or a violated invariant of the engine ends the run with an error.
 
 pub mod curves;
 mod ironwarp_node;

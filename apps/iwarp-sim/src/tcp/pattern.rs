@@ -1,7 +1,8 @@
 //! Byte streams in which every byte depends on its offset, so that a misplaced byte is detected.
 //!
-//! The period is a prime number of bytes, which does not divide any segment, window or buffer size. Writing and
-//! checking copy and compare slices, so a simulated gigabyte costs no more than its copies.
+//! The period is a prime number of bytes, which does not divide any segment, window or buffer size.
+//! Writing and checking copy and compare slices, so a simulated gigabyte costs no more than its
+//! copies.
 
 use std::sync::LazyLock;
 

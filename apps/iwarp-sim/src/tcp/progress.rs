@@ -1,4 +1,5 @@
-//! The task of one end of a connection: how much it sends and expects, how fast it reads, how it ends.
+//! The task of one end of a connection: how much it sends and expects, how fast it reads, how it
+//! ends.
 
 use ironwarp_tcp::UnitSource;
 use ironwarp_types::Nanos;
@@ -107,8 +108,8 @@ impl TaskProgress {
         self.left() == 0 && self.taken >= self.task.expects
     }
 
-    /// Goodput in bits per second after the warm-up. Without a warm-up it is measured from the first byte of the peer,
-    /// `sender`.
+    /// Goodput in bits per second after the warm-up. Without a warm-up it is measured from the
+    /// first byte of the peer, `sender`.
     pub fn goodput_bits_per_s(&self, sender: &TaskProgress) -> u64 {
         let from = if self.task.warm_up == 0 { sender.began_at } else { self.warm_at };
         let (Some(from), Some(to)) = (from, self.done_at) else { return 0 };
@@ -134,7 +135,8 @@ impl TaskProgress {
         }
     }
 
-    /// When a rate-limited reader may read again. A reader that waits for bytes is woken by them instead.
+    /// When a rate-limited reader may read again. A reader that waits for bytes is woken by them
+    /// instead.
     pub(super) fn next_read(&self) -> Option<Nanos> {
         let waits = self.task.read_rate.is_some() && self.taken < self.task.expects;
         waits.then_some(self.next_read).filter(|at| *at > self.now)

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use ironwarp_sim::Node;
 use ironwarp_types::Nanos;
 
-/// A handle to a node; clones refer to the same one. A network owns one clone, a test keeps another.
+/// A handle to a node; clones refer to the same one. A network owns one clone, a test keeps
+/// another.
 pub struct SharedNode<N: ?Sized>(Rc<RefCell<N>>);
 
 impl<N> SharedNode<N> {

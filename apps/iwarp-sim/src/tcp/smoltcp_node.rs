@@ -1,7 +1,8 @@
-//! A node with stock smoltcp: one `Interface` with one TCP socket, over the same kind of port as our nodes.
+//! A node with stock smoltcp: one `Interface` with one TCP socket, over the same kind of port as
+//! our nodes.
 //!
-//! Only the glue is ours: the task, and a device over an in-memory port that sends a limited number of frames per
-//! poll. smoltcp's time has microseconds, so the node may be polled again within one.
+//! Only the glue is ours: the task, and a device over an in-memory port that sends a limited number
+//! of frames per poll. smoltcp's time has microseconds, so the node may be polled again within one.
 
 use ironwarp_port::memory::{MemoryConfig, MemoryControl, MemoryPort};
 use ironwarp_port::{Burst, Frame, Port, TxMeta, Wire};

@@ -1,7 +1,7 @@
 //! Runs one connection between two hosts over one cable to its end.
 //!
-//! A [`TwoHostRun`] describes the hosts, the cable and the two tasks; [`TwoHostRun::run`] executes it. The same
-//! `TwoHostRun` gives the same [`Outcome`] to the last byte and nanosecond.
+//! A [`TwoHostRun`] describes the hosts, the cable and the two tasks; [`TwoHostRun::run`] executes
+//! it. The same `TwoHostRun` gives the same [`Outcome`] to the last byte and nanosecond.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -41,7 +41,8 @@ pub struct TwoHostRun {
     pub windows: [u32; 2],
     /// The tasks of the ends.
     pub tasks: [Task; 2],
-    /// Settings of our engine; the run sets the congestion control and what depends on window and MTU.
+    /// Settings of our engine; the run sets the congestion control and what depends on window and
+    /// MTU.
     pub tcp: TcpConfig,
     /// Whether smoltcp delays acknowledgements, by its default of 10 ms.
     pub smoltcp_delays_acks: bool,
@@ -54,7 +55,8 @@ pub struct TwoHostRun {
 }
 
 impl TwoHostRun {
-    /// A connection over one cable with the same configuration in both directions. The connecting host sends `bytes`.
+    /// A connection over one cable with the same configuration in both directions. The connecting
+    /// host sends `bytes`.
     pub fn new(stacks: [Stack; 2], link: LinkConfig, bytes: u64) -> Self {
         let task = Task { sends: bytes, ..Task::default() };
         TwoHostRun {
@@ -72,7 +74,8 @@ impl TwoHostRun {
         }
     }
 
-    /// Runs until both ends are over or the time limit. Returns an error for a wrong byte or a violated invariant.
+    /// Runs until both ends are over or the time limit. Returns an error for a wrong byte or a
+    /// violated invariant.
     pub fn run(&self) -> Result<Outcome, SimError> {
         self.run_with([None, None])
     }

@@ -1,8 +1,9 @@
 //! Checks RDMAP messages on the wire without any of the stack's code.
 //!
-//! Takes the ULPDUs of one direction in order. Checks that numbers, offsets and versions are valid, that no forbidden
-//! message interrupts another one, and that a Terminate is the last. A response or a Terminate can only be checked
-//! against the other direction. It is returned as a [`ReplyClaim`].
+//! Takes the ULPDUs of one direction in order. Checks that numbers, offsets and versions are valid,
+//! that no forbidden message interrupts another one, and that a Terminate is the last. A response
+//! or a Terminate can only be checked against the other direction. It is returned as a
+//! [`ReplyClaim`].
 //!
 //! Sources: RFC 5041 s4 and s5.2, RFC 5040 s4, s5.2, s5.4, RFC 7306 s5 and s6.
 
@@ -235,8 +236,8 @@ impl RdmapSender {
         }
     }
 
-    /// Checks the peer's Atomic Response (RFC 7306 s5.2.2): it must match the oldest unanswered request, Reads
-    /// included.
+    /// Checks the peer's Atomic Response (RFC 7306 s5.2.2): it must match the oldest unanswered
+    /// request, Reads included.
     pub fn check_atomic_response(&mut self, identifier: u32) -> Result<(), String> {
         let oldest = self.requests.get(self.responses_seen);
         if oldest.is_none_or(|oldest| oldest.identifier != Some(identifier)) {

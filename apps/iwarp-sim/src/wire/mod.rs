@@ -1,10 +1,11 @@
 //! Checks the frames that hosts send, by code that shares nothing with the stack.
 //!
-//! Every frame has valid checksums. A retransmission equals the first transmission. The right edge of the window never
-//! moves left, and no sender exceeds it. Every FPDU has a valid CRC where a side requested CRCs, and valid markers
-//! where the peer requested markers. Every segment holds whole FPDUs, unless a small window or path MTU requires a
-//! cut. Messages are numbered and segmented as RDMAP requires, and every response matches a request. A Terminate shows
-//! the error, is sent once, and is the last message.
+//! Every frame has valid checksums. A retransmission equals the first transmission. The right edge
+//! of the window never moves left, and no sender exceeds it. Every FPDU has a valid CRC where a
+//! side requested CRCs, and valid markers where the peer requested markers. Every segment holds
+//! whole FPDUs, unless a small window or path MTU requires a cut. Messages are numbered and
+//! segmented as RDMAP requires, and every response matches a request. A Terminate shows the error,
+//! is sent once, and is the last message.
 
 pub(crate) mod message;
 pub(crate) mod stream;
@@ -33,8 +34,8 @@ pub struct FrameChecker {
     mtu_may_shrink: bool,
     /// Whether start-up frames may be corrupted without detection.
     pub startup_may_change: bool,
-    /// Whether it checks messages. Where payload may be corrupted without detection, a reply may not match the
-    /// request.
+    /// Whether it checks messages. Where payload may be corrupted without detection, a reply may
+    /// not match the request.
     pub checks_messages: bool,
 }
 
@@ -81,7 +82,8 @@ impl FrameChecker {
             }
         }
         if let Some(stream) = self.streams.get_mut(&theirs) {
-            // The window of a SYN is never scaled (RFC 7323 s2.2), nor is any where one side does not offer it.
+            // The window of a SYN is never scaled (RFC 7323 s2.2), nor is any where one side does
+            // not offer it.
             let both = self.scales.get(&ours).zip(self.scales.get(&theirs)).map_or(0, |(scale, _)| *scale);
             stream.on_peer_segment(segment, if is_syn { 0 } else { both }, self.unit_bytes)?;
         }

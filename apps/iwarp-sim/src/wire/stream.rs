@@ -23,9 +23,11 @@ pub struct StreamChecker {
     boundaries: BTreeSet<u64>,
     /// Segments that can be checked only after their bytes are parsed.
     unchecked_segments: Vec<(u64, u64)>,
-    /// Whether the sender may have had to cut a unit: the peer's window or the path MTU was too small.
+    /// Whether the sender may have had to cut a unit: the peer's window or the path MTU was too
+    /// small.
     pub may_be_unaligned: bool,
-    /// Units that begin before this may have been cut: the sender may suspect a path MTU black hole.
+    /// Units that begin before this may have been cut: the sender may suspect a path MTU black
+    /// hole.
     unaligned_below: u64,
     /// Number of transmissions, by the start of the segment.
     sent: BTreeMap<u64, u32>,
@@ -115,15 +117,16 @@ impl StreamChecker {
         Ok(())
     }
 
-    /// Handles a segment of the peer, which acknowledges this direction and advertises its window. `scale` is the
-    /// window scale, `unit_bytes` exceeds every unit.
+    /// Handles a segment of the peer, which acknowledges this direction and advertises its window.
+    /// `scale` is the window scale, `unit_bytes` exceeds every unit.
     pub fn on_peer_segment(&mut self, segment: &Segment, scale: u8, unit_bytes: u64) -> Result<(), String> {
         if !segment.has(ACK) || segment.has(RST) {
             return Ok(());
         }
         let window = u64::from(segment.window) << scale;
         let right_edge = self.offset_of(segment.ack) + window;
-        // A retransmitted SYN has an unscaled window and an old acknowledgement, so it does not count.
+        // A retransmitted SYN has an unscaled window and an old acknowledgement, so it does not
+        // count.
         if segment.has(SYN) && self.right_edge.is_some() {
             return Ok(());
         }
@@ -139,9 +142,9 @@ impl StreamChecker {
         Ok(())
     }
 
-    /// RFC 4821 s7.7: a sender that retransmits a segment repeatedly without an acknowledgement may try smaller ones.
-    /// Other segments may be sent in between, and attempts without a buffer are not visible here. Alignment returns
-    /// with the first new data.
+    /// RFC 4821 s7.7: a sender that retransmits a segment repeatedly without an acknowledgement may
+    /// try smaller ones. Other segments may be sent in between, and attempts without a buffer are
+    /// not visible here. Alignment returns with the first new data.
     fn count_retransmits(&mut self, at: u64) {
         let sent = self.sent.entry(at).or_default();
         *sent += 1;
@@ -224,8 +227,9 @@ fn startup_bytes(bytes: &[u8]) -> Result<Option<usize>, String> {
     Ok(Some(STARTUP_BYTES + usize::from(u16::from_be_bytes([frame[18], frame[19]]))))
 }
 
-/// The length of the FPDU that begins here, once it is complete: length field, ULPDU, padding to four bytes, CRC, and
-/// every marker within it or right before it. `marker_offset` counts from the first marker, where there are markers.
+/// The length of the FPDU that begins here, once it is complete: length field, ULPDU, padding to
+/// four bytes, CRC, and every marker within it or right before it. `marker_offset` counts from the
+/// first marker, where there are markers.
 pub(crate) fn fpdu(bytes: &[u8], marker_offset: Option<u64>, has_crc: bool) -> Result<Option<usize>, String> {
     let is_marker = |at: usize| {
         marker_offset.is_some_and(|marker_offset| (marker_offset + at as u64).is_multiple_of(MARKER_STEP))
@@ -239,7 +243,8 @@ pub(crate) fn fpdu(bytes: &[u8], marker_offset: Option<u64>, has_crc: bool) -> R
     while words > 0 {
         let Some(word) = bytes.get(at..at + 4) else { return Ok(None) };
         if is_marker(at) {
-            // RFC 5044 s4.3: a marker holds its distance from the length field, and 0 right before the length field.
+            // RFC 5044 s4.3: a marker holds its distance from the length field, and 0 right before
+            // the length field.
             let right = at.saturating_sub(head) as u16;
             if *word != [0, 0, (right >> 8) as u8, right as u8] {
                 return Err(format!("the marker at {at} of {length} bytes is {word:?} and not {right}"));

@@ -1,5 +1,5 @@
-//! Checks a Terminate on the wire: it must name an error of the tables and contain the required headers (RFC 5040
-//! s4.8).
+//! Checks a Terminate on the wire: it must name an error of the tables and contain the required
+//! headers (RFC 5040 s4.8).
 //!
 //! Takes the message's payload and all messages of the side that receives it.
 
@@ -28,7 +28,8 @@ pub fn check(payload: &[u8], culprit: &RdmapSender) -> Result<(), String> {
     if !shows && (*bits != 0 || !rest.is_empty()) {
         return Err(named("that includes headers for an error without headers"));
     }
-    // Figure 10 requires both in every other Terminate. A segment shorter than a header has none to include.
+    // Figure 10 requires both in every other Terminate. A segment shorter than a header has none to
+    // include.
     if *bits == 0 && shows && (layer, etype) != (1, 0) {
         return Err(named("without the headers of the failed segment"));
     }
@@ -57,7 +58,8 @@ fn shown_header(rest: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((u16::from_be_bytes(*length), header, rest))
 }
 
-/// A protection error of a Read Request includes the request as far as it was received; no other error does.
+/// A protection error of a Read Request includes the request as far as it was received; no other
+/// error does.
 fn check_request(
     bits: u8,
     kind: (u8, u8),

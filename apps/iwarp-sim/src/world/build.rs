@@ -56,7 +56,8 @@ impl World {
         Ok(world)
     }
 
-    /// Checks every frame that a host sends. A frame from a switch may have been damaged on its way there.
+    /// Checks every frame that a host sends. A frame from a switch may have been damaged on its way
+    /// there.
     fn watch(&mut self) {
         let hosts = self.ports[..self.plan.hosts.len()].to_vec();
         let mut frame_checker = FrameChecker::new(self.plan.mtu_max(), self.plan.has(Fault::Mtu));

@@ -1,8 +1,8 @@
 //! The cores of a host, and the order in which they are polled.
 //!
-//! A single core is polled whenever its host is. Several cores are polled in random order, and some stall for a while,
-//! so that the delay of a message between two cores varies. A core sees messages of other cores only at its next poll,
-//! so all cores are polled again when one has had work.
+//! A single core is polled whenever its host is. Several cores are polled in random order, and some
+//! stall for a while, so that the delay of a message between two cores varies. A core sees messages
+//! of other cores only at its next poll, so all cores are polled again when one has had work.
 
 use ironwarp::{ResourceUsage, Worker};
 use ironwarp_types::{Nanos, SeededEntropy};
@@ -45,8 +45,8 @@ impl Cores {
         }
     }
 
-    /// Polls the cores that are not stalled; the application may inspect its memory after each. Returns the amount of
-    /// work, and when the cores want to be polled again.
+    /// Polls the cores that are not stalled; the application may inspect its memory after each.
+    /// Returns the amount of work, and when the cores want to be polled again.
     pub fn poll(&mut self, now: Nanos, clock: &HostClock, app: &mut App) -> (usize, Option<Nanos>) {
         let (mut work, mut next) = (0, None);
         for core in self.order() {

@@ -1,7 +1,8 @@
 //! The clock of one host, which a plan may set forward and back.
 //!
-//! A host that was suspended, restored or moved reads another time than before. Its cores continue from their last
-//! reading when the clock went back, so only steps forward move their time away from that of the simulation.
+//! A host that was suspended, restored or moved reads another time than before. Its cores continue
+//! from their last reading when the clock went back, so only steps forward move their time away
+//! from that of the simulation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +20,8 @@ pub struct HostClock {
     cores_ahead_ns: Arc<AtomicU64>,
 }
 
-/// How late a core is polled at most, after its clock has been set: the time between its last reading and a step back
-/// is lost to it.
+/// How late a core is polled at most, after its clock has been set: the time between its last
+/// reading and a step back is lost to it.
 const POLL_INTERVAL: Nanos = Nanos::from_micros(100);
 
 impl HostClock {

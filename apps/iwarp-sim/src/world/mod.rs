@@ -1,8 +1,9 @@
 //! One run: builds hosts and links, applies the faults, and runs until the last buffer is returned.
 //!
-//! Takes a [`Plan`]; returns an [`Outcome`] or the first fault. Faults stop at the plan's `heal_at`. From then on the
-//! links are healthy, and every session must end within a bounded time. Then the applications destroy everything, and
-//! every buffer, table entry and timer must be free again.
+//! Takes a [`Plan`]; returns an [`Outcome`] or the first fault. Faults stop at the plan's
+//! `heal_at`. From then on the links are healthy, and every session must end within a bounded time.
+//! Then the applications destroy everything, and every buffer, table entry and timer must be free
+//! again.
 
 mod build;
 mod cores;
@@ -262,5 +263,6 @@ impl World {
 /// Idle time of the applications before they close: several times their longest sleep.
 const QUIET_TIME: Nanos = Nanos::from_millis(100);
 
-/// Frames in flight arrive, and peers whose reset was lost time out: longer than the start-up timeout.
+/// Frames in flight arrive, and peers whose reset was lost time out: longer than the start-up
+/// timeout.
 const CLOSE_TIME: Nanos = Nanos::from_secs(65);

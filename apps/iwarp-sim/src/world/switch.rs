@@ -1,4 +1,5 @@
-//! A switch: it forwards a frame to the port of its destination, and to all other ports when that is a group address.
+//! A switch: it forwards a frame to the port of its destination, and to all other ports when that
+//! is a group address.
 
 use ironwarp_port::memory::MemoryPort;
 use ironwarp_port::{Burst, Frame, Port, TxMeta};

@@ -1,5 +1,6 @@
-//! The frames that a node sends for each hostile packet, and what it holds at most; `scripts/adversary-costs.sh` checks the
-//! instructions. Each test is a row of the table in `docs/security.md`.
+//! The frames that a node sends for each hostile packet, and what it holds at most;
+//! `scripts/adversary-costs.sh` checks the instructions. Each test is a row of the table in
+//! `docs/security.md`.
 
 use iwarp_sim::adversary::{Adversary, Bounds, Habit, Run};
 

@@ -1,8 +1,9 @@
 //! What is left of the throughput of others while a host attacks.
 //!
-//! The attacker sends a million hostile packets per second, or two million where they belong to no connection, and whatever
-//! its eight connections reply; a connection whose stream it keeps valid stays within its window, and where each packet ends a
-//! connection, eight connections come and go at a time. Without the attacker, everything else is the same.
+//! The attacker sends a million hostile packets per second, or two million where they belong to no
+//! connection, and whatever its eight connections reply; a connection whose stream it keeps valid
+//! stays within its window, and where each packet ends a connection, eight connections come and go
+//! at a time. Without the attacker, everything else is the same.
 
 use std::sync::OnceLock;
 

@@ -8,7 +8,8 @@ const GOLDEN: &str = include_str!("../golden/curves.csv");
 const ACCEPT: &str =
     "cargo run --release -p iwarp-sim -- curves --write apps/iwarp-sim/tests/golden/curves.csv";
 
-/// A difference is a change of behaviour. If it is intended, explain it in the commit and regenerate the file.
+/// A difference is a change of behaviour. If it is intended, explain it in the commit and
+/// regenerate the file.
 #[test]
 fn goodput_over_the_grid_equals_the_golden_file() {
     let table = curves::table(|| ()).expect("every run ends");

@@ -1,4 +1,5 @@
-//! Connections of our engine and of stock smoltcp on simulated links: peers under faults, throughput, recovery, curves.
+//! Connections of our engine and of stock smoltcp on simulated links: peers under faults,
+//! throughput, recovery, curves.
 
 mod curves;
 mod peers;

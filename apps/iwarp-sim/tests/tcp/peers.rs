@@ -1,6 +1,6 @@
-//! Our engine against stock smoltcp in both roles, bytes in both directions, under every fault that smoltcp can
-//! survive. Every byte is checked, the engine checks its invariants, every buffer is returned, and each seed runs
-//! twice with the same trace.
+//! Our engine against stock smoltcp in both roles, bytes in both directions, under every fault that
+//! smoltcp can survive. Every byte is checked, the engine checks its invariants, every buffer is
+//! returned, and each seed runs twice with the same trace.
 
 use ironwarp_sim::{Bursts, LinkConfig};
 use ironwarp_tcp::Congestion;
@@ -12,8 +12,8 @@ use super::cable;
 const OURS: Stack = Stack::Ironwarp(Congestion::NewReno);
 const STOCK: Stack = Stack::Smoltcp(SmoltcpCongestion::Cubic);
 
-/// Bytes in both directions between the two stacks; the seed chooses the client, and the sizes of windows and
-/// segments.
+/// Bytes in both directions between the two stacks; the seed chooses the client, and the sizes of
+/// windows and segments.
 fn two_host_run(seed: u64, link: LinkConfig) -> TwoHostRun {
     let mut rng = SeededEntropy::new(seed);
     let stacks = if seed.is_multiple_of(2) { [OURS, STOCK] } else { [STOCK, OURS] };
@@ -163,8 +163,8 @@ fn both_ends_half_close() {
     }
 }
 
-/// RFC 9293 s3.10.5: an abort ends both sides, and all bytes that had arrived are correct. The other end has bytes in
-/// flight, so it detects the abort even when the reset is lost.
+/// RFC 9293 s3.10.5: an abort ends both sides, and all bytes that had arrived are correct. The
+/// other end has bytes in flight, so it detects the abort even when the reset is lost.
 #[test]
 fn an_abort_ends_the_connection_at_both_ends() {
     for seed in 1_000..1_016 {

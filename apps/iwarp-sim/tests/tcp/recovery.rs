@@ -1,4 +1,5 @@
-//! Recovery time after a loss at the end of a flight and after an outage. 10 Gbit/s, a round trip of 50 µs.
+//! Recovery time after a loss at the end of a flight and after an outage. 10 Gbit/s, a round trip
+//! of 50 µs.
 
 use std::collections::BTreeSet;
 
@@ -70,7 +71,8 @@ const LAST: u64 = BYTES / MSS_BYTES;
 /// Transmission time of all segments, which the longest round trip includes besides the cable's.
 const FLIGHT: Nanos = Nanos::from_micros(50);
 
-/// RFC 8985 s7.2: the probe is sent after two round trips, and the timer may be late. The repair takes two more.
+/// RFC 8985 s7.2: the probe is sent after two round trips, and the timer may be late. The repair
+/// takes two more.
 fn two_round_trips_and_the_probe_timer() -> Nanos {
     let round_trip = RTT + FLIGHT;
     round_trip.times(2) + round_trip.times(2) + WHEEL
@@ -88,8 +90,9 @@ fn repair_time(stack: Stack, lost: &[u64]) -> Nanos {
     done_at(&damaged).since(done_at(&whole))
 }
 
-/// RFC 8985 s7: nothing follows the last segment, so only a probe can detect its loss. The probe timer allows for the
-/// peer's delayed acknowledgement, because a single segment may be waiting for it.
+/// RFC 8985 s7: nothing follows the last segment, so only a probe can detect its loss. The probe
+/// timer allows for the peer's delayed acknowledgement, because a single segment may be waiting for
+/// it.
 #[test]
 fn a_lost_last_segment_is_repaired_by_a_probe() {
     for (name, stack) in CONTROLS {
@@ -145,8 +148,8 @@ fn no_loss_at_the_end_of_a_transfer_causes_a_timeout() {
             worst = worst.max(repair_time(stack, &lost));
         }
         println!("{name}: of sixteen some, at worst {worst:?} later");
-        // A single segment may wait for a delayed acknowledgement. After that, a window of few segments grows by one
-        // with each delivered segment.
+        // A single segment may wait for a delayed acknowledgement. After that, a window of few
+        // segments grows by one with each delivered segment.
         let ack_delay = TcpConfig::default().ack_delay_max;
         assert!(
             worst <= two_round_trips_and_the_probe_timer() + ack_delay + (RTT + FLIGHT).times(2),
@@ -176,7 +179,8 @@ fn first_after(outcome: &Outcome, at: Nanos) -> Nanos {
     arrivals.iter().map(|(when, _)| *when).find(|when| *when > at).expect("more bytes").since(at)
 }
 
-/// RFC 6298 s5.5: the timeout doubles, so the wait after an outage is no longer than the outage and one timeout.
+/// RFC 6298 s5.5: the timeout doubles, so the wait after an outage is no longer than the outage and
+/// one timeout.
 #[test]
 fn data_resumes_within_one_outage_length_and_one_timeout() {
     let rto_min = TcpConfig::default().rto_min;
@@ -196,7 +200,8 @@ fn data_resumes_within_one_outage_length_and_one_timeout() {
     }
 }
 
-/// RFC 6298 s5.7: the first new acknowledgement ends the back-off, so the wait after a second, short outage is short.
+/// RFC 6298 s5.7: the first new acknowledgement ends the back-off, so the wait after a second,
+/// short outage is short.
 #[test]
 fn the_first_new_acknowledgement_resets_the_timeout_back_off() {
     let slow = LinkConfig { rate_bits_per_s: 1_000_000_000, ..cable() };
@@ -208,7 +213,8 @@ fn the_first_new_acknowledgement_resets_the_timeout_back_off() {
         let outcome = transfer_with_outages(stack, &slow, 80_000_000, &[first, second]);
         let took = first_after(&outcome, second.1 + RTT);
         println!("{name}: data flows {took:?} after the second outage");
-        // The time in the switch's queue counts in the measured round trip, from which the timeout is computed.
+        // The time in the switch's queue counts in the measured round trip, from which the timeout
+        // is computed.
         let queue = Nanos::from_millis(9);
         assert!(took <= second.1.since(second.0) + rto_min + queue + WHEEL, "{name}: {took:?}");
     }

@@ -1,4 +1,5 @@
-//! The client: connections that come and go, each with random operations whose every result is known.
+//! The client: connections that come and go, each with random operations whose every result is
+//! known.
 
 use core::net::SocketAddr;
 use std::collections::HashMap;
@@ -13,8 +14,8 @@ use super::{Application, Counts, EndError, report};
 
 /// The pause before a failed session connects again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
-/// The longest time without a completion or an event. Longer than the retries of a SYN (14 s) and the timeout of MPA's start-up
-/// (60 s) together, and than the user timeout of TCP (60 s).
+/// The longest time without a completion or an event. Longer than the retries of a SYN (14 s) and
+/// the timeout of MPA's start-up (60 s) together, and than the user timeout of TCP (60 s).
 const STALL_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// All sessions of an end.
@@ -180,8 +181,8 @@ impl Application for Client {
             self.sessions.clear();
             return Ok(0);
         }
-        // A connection that is still being opened has nothing to close. The event that it is open may be under way: it is of
-        // no session then.
+        // A connection that is still being opened has nothing to close. The event that it is open
+        // may be under way: it is of no session then.
         for session in open.iter_mut().filter(|session| session.phase == Phase::Connecting) {
             if let Some(qp) = session.qp {
                 node.ctx.destroy_qp(qp)?;

@@ -38,8 +38,8 @@ use server::Server;
 
 /// The time between two reports.
 pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// The time in which all connections close in order after the order to stop; a retransmission timeout that has grown in
-/// the last failures is part of it.
+/// The time in which all connections close in order after the order to stop; a retransmission
+/// timeout that has grown in the last failures is part of it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time in which everything must be released after the last connection.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);

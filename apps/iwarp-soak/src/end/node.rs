@@ -10,11 +10,13 @@ use ironwarp::{
 use super::EndError;
 use super::message::{MESSAGE_BYTES_MAX, WINDOW};
 
-/// Receives of a queue pair: one for each message without an answer, and as many for answers under way.
+/// Receives of a queue pair: one for each message without an answer, and as many for answers under
+/// way.
 pub(super) const RECEIVES: usize = 2 * WINDOW;
 /// Requests of a queue pair.
 pub(super) const SEND_DEPTH: u32 = 64;
-/// The time after which a silent peer is probed. A connection without work whose peer was killed ends after 13 s.
+/// The time after which a silent peer is probed. A connection without work whose peer was killed
+/// ends after 13 s.
 const KEEP_ALIVE: KeepAlive =
     KeepAlive { idle: Duration::from_secs(3), interval: Duration::from_secs(1), probes: 10 };
 
@@ -58,8 +60,8 @@ impl Node {
         Ok(self.ctx.register(self.pd, AlignedBuf::pages(bytes)?, access)?)
     }
 
-    /// Destroys the completion queue, the last object. Returns whether it is gone: the core returns the last queue pairs
-    /// first.
+    /// Destroys the completion queue, the last object. Returns whether it is gone: the core returns
+    /// the last queue pairs first.
     pub(super) fn release(&mut self) -> Result<bool, EndError> {
         match self.ctx.destroy_cq(self.cq) {
             Ok(()) => Ok(true),

@@ -241,7 +241,8 @@ impl Application for Server {
             }
             Event::Disconnected { qp, reason } => {
                 self.counts.add(&format!("{reason:?}"), 1);
-                // A client aborts some of its connections, and one that was killed resets those that it does not know.
+                // A client aborts some of its connections, and one that was killed resets those
+                // that it does not know.
                 if !matches!(
                     reason,
                     DisconnectReason::Closed | DisconnectReason::Reset | DisconnectReason::Aborted

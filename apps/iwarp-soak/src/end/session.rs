@@ -1,7 +1,9 @@
-//! A session of the client: a queue pair and its successors, the operations under way, and what each must return.
+//! A session of the client: a queue pair and its successors, the operations under way, and what
+//! each must return.
 //!
-//! It has a copy of what its memory at the server must contain. Operations of a connection take effect in order, except
-//! that a Write may overtake an earlier Read (RFC 5040 s5.5): a Write behind one is fenced.
+//! It has a copy of what its memory at the server must contain. Operations of a connection take
+//! effect in order, except that a Write may overtake an earlier Read (RFC 5040 s5.5): a Write
+//! behind one is fenced.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -166,7 +168,8 @@ impl Session {
         )
     }
 
-    /// A quarter of the connections is aborted with operations under way; the others are idle when they are closed.
+    /// A quarter of the connections is aborted with operations under way; the others are idle when
+    /// they are closed.
     pub(super) fn is_to_close(&self) -> bool {
         let is_idle = self.answers.is_empty() && self.slots.iter().all(Option::is_none);
         self.operations_left == 0 && (self.aborts || is_idle)

@@ -13,8 +13,8 @@ use crate::storage::{self, CONFIGS, HOSTS};
 const PORT: u16 = 4791;
 /// The port of a target.
 const NVME_PORT: u16 = 4420;
-/// The largest retransmission timeout. On a busy machine a round trip takes long, and so do a few doublings after it: with
-/// 60 s, a connection may wait for longer than an end has to close.
+/// The largest retransmission timeout. On a busy machine a round trip takes long, and so do a few
+/// doublings after it: with 60 s, a connection may wait for longer than an end has to close.
 const RTO_MAX_US: u32 = 4_000_000;
 /// The taps of the server and of the client.
 const TAPS: [&str; 2] = ["iwsoak0", "iwsoak1"];
@@ -26,8 +26,8 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Writes both configurations, for `queue_pairs` connections at a time; for taps the calling thread enters a network
-    /// namespace of its own, whose kernel routes between them.
+    /// Writes both configurations, for `queue_pairs` connections at a time; for taps the calling
+    /// thread enters a network namespace of its own, whose kernel routes between them.
     pub(super) fn new(device: Device, queue_pairs: u32) -> Result<Self, String> {
         let folder = TempDir::with_prefix("iwarp-soak.")
             .map_err(|error| format!("no folder for temporary files: {error}"))?;
@@ -90,8 +90,8 @@ impl Setup {
         self.folder.path().join(["server.toml", "client.toml"][end])
     }
 
-    /// Small pools, so that they run out. The timeouts are longer than the retransmission timeout grows in failures that
-    /// follow each other, so that only a killed process ends a connection.
+    /// Small pools, so that they run out. The timeouts are longer than the retransmission timeout
+    /// grows in failures that follow each other, so that only a killed process ends a connection.
     fn text(&self, end: usize, queue_pairs: u32) -> String {
         let (device, mtu) = match self.device {
             Device::Memif => (self.dpdk_memif(end), 9000),
@@ -132,8 +132,8 @@ impl Setup {
         format!("dpdk = {{ name = \"net_memif0\", args = \"{args}\" }}")
     }
 
-    /// A configuration of the target: two cores, and a port for each host. A connection ends when three seconds pass
-    /// without an acknowledgement, so that hosts connect again after a cut.
+    /// A configuration of the target: two cores, and a port for each host. A connection ends when
+    /// three seconds pass without an acknowledgement, so that hosts connect again after a cut.
     fn target_text(&self, number: usize) -> String {
         let at = |host: usize| format!("\"{}\"", self.at(host));
         let listeners: Vec<String> = (0..HOSTS as usize).map(at).collect();

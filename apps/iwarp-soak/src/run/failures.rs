@@ -89,8 +89,8 @@ pub(super) fn span_max(device: Device) -> Duration {
     if device == Device::Storage { CUT_MAX } else { SPAN_MAX }
 }
 
-/// Draws a failure that a device can have. A process whose peer over DPDK's memif or over rings is killed may crash or is
-/// killed with it, so that happens over taps and the native memif only.
+/// Draws a failure that a device can have. A process whose peer over DPDK's memif or over rings is
+/// killed may crash or is killed with it, so that happens over taps and the native memif only.
 pub(super) fn draw(rng: &mut SeededEntropy, device: Device) -> Failure {
     let all = [
         Failure::BadFrames,
@@ -108,8 +108,8 @@ pub(super) fn draw(rng: &mut SeededEntropy, device: Device) -> Failure {
     all[rng.below(kinds as u64) as usize]
 }
 
-/// Draws a failure of storage after `before` others: each once, then any. A target that has lived for half of the run
-/// stays, so that growth of its memory shows.
+/// Draws a failure of storage after `before` others: each once, then any. A target that has lived
+/// for half of the run stays, so that growth of its memory shows.
 pub(super) fn draw_storage(rng: &mut SeededEntropy, before: usize, target_stays: bool) -> Failure {
     let any = STORAGE[rng.below(STORAGE.len() as u64) as usize];
     match STORAGE.get(before).copied().unwrap_or(any) {

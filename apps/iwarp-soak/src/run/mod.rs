@@ -1,7 +1,9 @@
-//! A run: for each device it starts the ends, injects failures for a while, stops everything in order and decides.
+//! A run: for each device it starts the ends, injects failures for a while, stops everything in
+//! order and decides.
 //!
-//! What must hold: no end reports a violation, no connection ends that no killed process explains, every end stops in
-//! order and holds nothing then, and the memory and descriptors of long-lived ends do not grow.
+//! What must hold: no end reports a violation, no connection ends that no killed process explains,
+//! every end stops in order and holds nothing then, and the memory and descriptors of long-lived
+//! ends do not grow.
 
 mod configs;
 mod failures;
@@ -27,10 +29,12 @@ use process::{Process, name};
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time in which an end stops after the order.
 const STOP_TIMEOUT: Duration = Duration::from_secs(90);
-/// The time after a killed process during which connections may end: keep-alive finds a silent peer in 13 s,
-/// and the process that replaces it resets connections with outstanding data when they retransmit.
+/// The time after a killed process during which connections may end: keep-alive finds a silent peer
+/// in 13 s, and the process that replaces it resets connections with outstanding data when they
+/// retransmit.
 const KILL_AFTERMATH: Duration = Duration::from_secs(30);
-/// The time after a fault of the disk during which commands may still fail: what it had, and what it has not synced.
+/// The time after a fault of the disk during which commands may still fail: what it had, and what
+/// it has not synced.
 const DISK_AFTERMATH: Duration = Duration::from_secs(5);
 /// The interval between two looks at the ends.
 const TICK: Duration = Duration::from_millis(50);
@@ -296,7 +300,8 @@ impl Part {
         }
     }
 
-    /// Stops the client, then the server; each must release everything. Returns the result and the faults.
+    /// Stops the client, then the server; each must release everything. Returns the result and the
+    /// faults.
     fn finish(mut self) -> Result<(Value, Vec<String>), String> {
         let seconds = self.started.elapsed().as_secs_f64();
         if self.faults.is_empty() {
@@ -361,7 +366,8 @@ impl Part {
     }
 }
 
-/// The ends of a device, in the order in which they start, with their numbers among those of the same role.
+/// The ends of a device, in the order in which they start, with their numbers among those of the
+/// same role.
 fn roles(device: Device) -> Vec<(Role, usize)> {
     match device {
         Device::Ring => vec![(Role::Both, 0)],

@@ -64,8 +64,9 @@ impl Process {
         }
         // DPDK's own files go with the folder of the run.
         command.env("RUNTIME_DIRECTORY", setup.folder()).env("XDG_RUNTIME_DIR", setup.folder());
-        // The queues of connections that come and go would leave holes in the arenas of the C library, and resident memory would
-        // grow by megabytes in ten minutes although the memory in use does not. Blocks of this size go back to the system.
+        // The queues of connections that come and go would leave holes in the arenas of the C
+        // library, and resident memory would grow by megabytes in ten minutes although the memory
+        // in use does not. Blocks of this size go back to the system.
         command.env("MALLOC_MMAP_THRESHOLD_", "16384");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("{name} cannot be started: {error}"))?;

@@ -11,13 +11,14 @@ use crate::args::Role;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A shorter life has no quarters to compare.
 const SAMPLES_MIN: usize = 40;
-/// The same for an end of storage: its failures are the first to use most of its buffers, one after the other.
+/// The same for an end of storage: its failures are the first to use most of its buffers, one after
+/// the other.
 const STORAGE_SAMPLES_MIN: usize = 120;
-/// Growth of resident memory between the second and the last quarter of a life that is no leak: buffers of connections
-/// that come and go.
+/// Growth of resident memory between the second and the last quarter of a life that is no leak:
+/// buffers of connections that come and go.
 const GROWTH_KIB_MAX: u64 = 2048;
-/// What a connection may add beside, and what stays when it is gone: its buffers, queues and tables. After a client is
-/// killed, the server has its connections and those of the next one.
+/// What a connection may add beside, and what stays when it is gone: its buffers, queues and
+/// tables. After a client is killed, the server has its connections and those of the next one.
 const CONNECTION_KIB: u64 = 256;
 
 /// Samples of a process.
@@ -33,8 +34,9 @@ pub(super) struct Samples {
 impl Samples {
     /// Takes a sample of a process with this number of connections if it is time.
     ///
-    /// DPDK's memory and what is shared with the other end of a link do not count: both have a fixed size, and are resident
-    /// as far as frames have used them. A failure uses more of it at once.
+    /// DPDK's memory and what is shared with the other end of a link do not count: both have a
+    /// fixed size, and are resident as far as frames have used them. A failure uses more of it at
+    /// once.
     pub(super) fn take(&mut self, pid: Pid, connections: u64) {
         if self.last.is_some_and(|at| at.elapsed() < INTERVAL) {
             return;

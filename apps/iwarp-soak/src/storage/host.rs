@@ -1,5 +1,5 @@
-//! A host: random commands on all of its queues, until a connection ends; then it connects again, reads every block, and
-//! repeats what had no response, as every NVMe host does.
+//! A host: random commands on all of its queues, until a connection ends; then it connects again,
+//! reads every block, and repeats what had no response, as every NVMe host does.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -144,7 +144,8 @@ impl HostEnd {
         work.host.connect(&mut || control.turn()).map_err(set_up_failure)?;
         work.host.connect_io_queues(*queues, &mut || control.turn()).map_err(set_up_failure)?;
         work.counts.add("connects", 1);
-        // The connections are with the target that runs now. If it is killed, they end before the next one is there.
+        // The connections are with the target that runs now. If it is killed, they end before the
+        // next one is there.
         work.model.begin_epoch(epoch_of(folder)?)?;
         self.verify()?;
         while self.control.stop_ordered.is_none() {
@@ -236,7 +237,8 @@ impl HostEnd {
     }
 }
 
-/// Whatever fails while a session is set up may be the end of a connection, or the controller of a session before it.
+/// Whatever fails while a session is set up may be the end of a connection, or the controller of a
+/// session before it.
 fn set_up_failure(error: NvmfError) -> Failure {
     match error {
         NvmfError::Protocol(why) => violation(why),

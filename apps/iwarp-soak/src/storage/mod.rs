@@ -1,4 +1,5 @@
-//! NVMe over Fabrics: hosts write, read and compare blocks of one target, and every byte that was confirmed must be there.
+//! NVMe over Fabrics: hosts write, read and compare blocks of one target, and every byte that was
+//! confirmed must be there.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -7,8 +8,9 @@
 //! | [`host`] | a host: sessions that end and begin again |
 //! | [`target`] | the target |
 //!
-//! Each host has a link of its own, and its own blocks in three namespaces: one in a file, one in memory, and one that
-//! reloads add, replace and remove. Hosts and target are processes that the run kills.
+//! Each host has a link of its own, and its own blocks in three namespaces: one in a file, one in
+//! memory, and one that reloads add, replace and remove. Hosts and target are processes that the
+//! run kills.
 
 mod host;
 mod model;
@@ -37,7 +39,8 @@ pub(crate) fn run(args: &EndArgs) -> Result<(), EndError> {
     }
 }
 
-/// The tables of the namespaces in configuration `number` of [`CONFIGS`], for a target whose files are in `folder`.
+/// The tables of the namespaces in configuration `number` of [`CONFIGS`], for a target whose files
+/// are in `folder`.
 ///
 /// Each change of the UUID replaces the file's namespace by another on the same file.
 pub(crate) fn namespaces(folder: &Path, number: usize) -> String {

@@ -1,7 +1,9 @@
-//! What a host knows of its blocks: for each the version that the target has confirmed, and the version sent last.
+//! What a host knows of its blocks: for each the version that the target has confirmed, and the
+//! version sent last.
 //!
-//! The model is a file. A version is stored there before its command is sent, and again when it is confirmed, so the
-//! successor of a killed host has both. Every multiple of [`ZERO_EVERY`] is a version of zeros, as version 0 is.
+//! The model is a file. A version is stored there before its command is sent, and again when it is
+//! confirmed, so the successor of a killed host has both. Every multiple of [`ZERO_EVERY`] is a
+//! version of zeros, as version 0 is.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -128,8 +130,8 @@ impl Model {
 
     /// Checks what a Read of these blocks has returned.
     ///
-    /// A block of the file has its confirmed version, or one that was sent later. Memory of a Write without a response may be
-    /// a mixture, and a namespace that was replaced has zeros.
+    /// A block of the file has its confirmed version, or one that was sent later. Memory of a Write
+    /// without a response may be a mixture, and a namespace that was replaced has zeros.
     pub(crate) fn check(&self, extent: Extent, bytes: &[u8]) -> Result<(), String> {
         let mut expected = vec![0; BLOCK_BYTES];
         for (block, found) in extent.each().zip(bytes.chunks(BLOCK_BYTES)) {

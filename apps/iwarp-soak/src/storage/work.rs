@@ -214,8 +214,8 @@ impl Work {
                 self.counts.add("absent", 1);
                 return Ok(());
             }
-            // The run knows whether its disk may fail now. A Write that failed may have taken effect or not, as one without a
-            // response.
+            // The run knows whether its disk may fail now. A Write that failed may have taken
+            // effect or not, as one without a response.
             if extent.nsid == FILE_NSID && status == kind.disk_error() {
                 self.counts.add("failed by the disk", 1);
                 self.disk_errors.push(format!("{kind:?}: {status}"));

@@ -1,7 +1,8 @@
 //! One screen, of any size: a title, the names of the views, the table of one of them, the keys.
 //!
-//! The first column of the table is always there; of the others as many are drawn as fit, from the one on that the user
-//! scrolled to. Nothing is wrapped. A terminal of fewer lines shows the title, then the table, then the rest.
+//! The first column of the table is always there; of the others as many are drawn as fit, from the
+//! one on that the user scrolled to. Nothing is wrapped. A terminal of fewer lines shows the title,
+//! then the table, then the rest.
 
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -34,7 +35,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     lines.put(keys, Style::new().add_modifier(Modifier::DIM));
 }
 
-/// The lines of a screen from the top down. What is beyond the last one, or beyond the right edge, is not drawn.
+/// The lines of a screen from the top down. What is beyond the last one, or beyond the right edge,
+/// is not drawn.
 struct Lines<'a> {
     buffer: &'a mut Buffer,
     area: Rect,
@@ -72,7 +74,8 @@ fn title(lines: &mut Lines<'_>, state: &State, table: &Table, page_rows: u16) {
     lines.put(&format!("process {}, {since}{rows}{paused}", snapshot.pid), bold);
 }
 
-/// The names of the views; the one that is shown is marked. If they do not all fit, they begin with that one.
+/// The names of the views; the one that is shown is marked. If they do not all fit, they begin with
+/// that one.
 fn views(lines: &mut Lines<'_>, shown: View) {
     let label = |(number, view): (usize, View)| (format!(" {number} {} ", view.name()), view);
     let mut labels: Vec<_> = (1..).zip(View::ALL).map(label).collect();
@@ -150,7 +153,8 @@ impl ScreenColumn {
     }
 }
 
-/// The columns that fit: the first one, then those from `from` on. A column of text may be cut, if it is the last one.
+/// The columns that fit: the first one, then those from `from` on. A column of text may be cut, if
+/// it is the last one.
 fn columns(table: &Table, from: usize, sorting: Sorting, places: u16) -> Vec<ScreenColumn> {
     // One more for the direction of sorting, so that columns stay where they are when it changes.
     let wanted = |index: usize| {

@@ -1,8 +1,9 @@
-//! The program on a terminal: views that the keys choose, sorted and scrolled, drawn again at each snapshot, key and change
-//! of the terminal's size.
+//! The program on a terminal: views that the keys choose, sorted and scrolled, drawn again at each
+//! snapshot, key and change of the terminal's size.
 //!
-//! [`State`] holds what the user chose, [`draw`] puts it on the screen, [`run`] joins both to the terminal. The terminal is
-//! as before when [`run`] returns, and after a panic. Fails if the page or the terminal cannot be read.
+//! [`State`] holds what the user chose, [`draw`] puts it on the screen, [`run`] joins both to the
+//! terminal. The terminal is as before when [`run`] returns, and after a panic. Fails if the page
+//! or the terminal cannot be read.
 
 mod draw;
 mod state;

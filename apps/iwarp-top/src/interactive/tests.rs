@@ -11,8 +11,8 @@ use super::draw::draw;
 use super::state::State;
 use crate::snapshot::{ObservedProcess, Snapshot};
 
-/// Two snapshots of a process with two cores, two ports, three connections and two namespaces, of which one has a name that
-/// would steer a terminal. The second one is taken a second later.
+/// Two snapshots of a process with two cores, two ports, three connections and two namespaces, of
+/// which one has a name that would steer a terminal. The second one is taken a second later.
 fn snapshot() -> Snapshot {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("page");

@@ -14,7 +14,8 @@ fn stop_after(iterations: u64, warmup: u64) -> StopCondition<'static> {
     StopCondition::unhalted(Budget::iterations(iterations, warmup))
 }
 
-/// Runs both ends for as many slices as there are budgets, over the same ports; each `lose_every`th frame is lost.
+/// Runs both ends for as many slices as there are budgets, over the same ports; each `lose_every`th
+/// frame is lost.
 fn run(case: &Case, lose_every: u64, budgets: &[StopCondition<'static>]) -> Vec<(Slice, ServerSlice)> {
     let config = MemoryConfig { rx_frames: 2048, rx_ring_frames: 2048, ..MemoryConfig::default() };
     let (mut client, mut server) = memory::pair(&config, &config);

@@ -1,7 +1,7 @@
 //! Linux sockets: the baseline of an application without RDMA.
 //!
-//! One stream without Nagle's algorithm, over a veth pair between two namespaces, or over loopback. Each end either retries
-//! at once or blocks in the kernel.
+//! One stream without Nagle's algorithm, over a veth pair between two namespaces, or over loopback.
+//! Each end either retries at once or blocks in the kernel.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -1,9 +1,12 @@
-//! CRC-32C (Castagnoli), the CRC of MPA's FPDUs (RFC 5044 s4.4; polynomial and vectors in RFC 3720 s12.1 and B.4).
+//! CRC-32C (Castagnoli), the CRC of MPA's FPDUs (RFC 5044 s4.4; polynomial and vectors in
+//! RFC 3720 s12.1 and B.4).
 //!
-//! Takes bytes and gives the finished CRC; stored little-endian it is the value on the wire. Cannot fail.
+//! Takes bytes and gives the finished CRC; stored little-endian it is the value on the wire. Cannot
+//! fail.
 //!
-//! Short inputs (headers, small messages) use one lane of the `crc32` instruction. Longer ones use `crc-fast`, which
-//! folds with carry-less multiplication. Cost, hot: 3 ns for 64 B, 31 ns for 1460 B, 131 ns for 8 KiB.
+//! Short inputs (headers, small messages) use one lane of the `crc32` instruction. Longer ones use
+//! `crc-fast`, which folds with carry-less multiplication. Cost, hot: 3 ns for 64 B, 31 ns for 1460
+//! B, 131 ns for 8 KiB.
 
 mod portable;
 #[cfg(test)]
@@ -13,7 +16,8 @@ pub(crate) mod x86;
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// Up to this length one lane of the instruction is faster than folding, which has a set-up and a last reduction.
+/// Up to this length one lane of the instruction is faster than folding, which has a set-up and a
+/// last reduction.
 #[cfg(not(miri))]
 const ONE_LANE_BYTES_MAX: usize = 256;
 

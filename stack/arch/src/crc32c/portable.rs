@@ -1,4 +1,5 @@
-//! CRC-32C by eight tables, eight bytes a step: for processors without a CRC instruction, and for Miri.
+//! CRC-32C by eight tables, eight bytes a step: for processors without a CRC instruction, and for
+//! Miri.
 
 /// The Castagnoli polynomial with its bits reversed, as a reflected CRC wants it.
 const POLYNOMIAL: u32 = 0x82f6_3b78;

@@ -22,8 +22,8 @@ impl Sse42 {
         unsafe { advance(state, bytes) }
     }
 
-    /// Returns the CRC of `words` and the sum of `front`, `words` and the CRC behind them, all read once. That CRC is
-    /// `field`, or with `OWN` the one returned.
+    /// Returns the CRC of `words` and the sum of `front`, `words` and the CRC behind them, all read
+    /// once. That CRC is `field`, or with `OWN` the one returned.
     #[inline(always)]
     pub(crate) fn crc_and_sum<const FRONT: usize, const OWN: bool>(
         self,
@@ -75,8 +75,8 @@ fn crc_and_sum<const FRONT: usize, const OWN: bool>(
     CrcAndSum { crc, sum: sum.in_network_order() }
 }
 
-/// Advances the CRC and the sum by 32 bytes. Written out, since a compiler loads each word into a register for its two
-/// uses. The `crc32` instruction leaves the carry alone.
+/// Advances the CRC and the sum by 32 bytes. Written out, since a compiler loads each word into a
+/// register for its two uses. The `crc32` instruction leaves the carry alone.
 ///
 /// # Safety
 /// The processor has SSE4.2.
@@ -126,7 +126,8 @@ unsafe fn add_half_block(half: &[[u8; 4]; 4], state: &mut u64, sum: &mut WideSum
     }
 }
 
-/// A sum of words of 64 bits, and beside it the carries and words of 32 bits: fewer than 2^32, so their sum never wraps.
+/// A sum of words of 64 bits, and beside it the carries and words of 32 bits: fewer than 2^32, so
+/// their sum never wraps.
 #[derive(Default)]
 struct WideSum {
     sum: u64,

@@ -1,9 +1,9 @@
 //! CRC-32C and the Internet checksum of long pieces in one pass, with or without a copy.
 //!
-//! A receiver verifies TCP's checksum and the CRC of an FPDU over the same bytes, and a sender copies the payload, then
-//! computes both. Each pass alone reads the bytes again from a cache that they may have left. One pass needs a processor
-//! with AVX-512 and VPCLMULQDQ; [`Kernel::detect`] returns `None` elsewhere, and the caller uses
-//! [`crc32c_append`] and [`checksum::sum`].
+//! A receiver verifies TCP's checksum and the CRC of an FPDU over the same bytes, and a sender
+//! copies the payload, then computes both. Each pass alone reads the bytes again from a cache that
+//! they may have left. One pass needs a processor with AVX-512 and VPCLMULQDQ; [`Kernel::detect`]
+//! returns `None` elsewhere, and the caller uses [`crc32c_append`] and [`checksum::sum`].
 
 #[cfg(test)]
 mod tests;
@@ -34,8 +34,9 @@ pub struct PrefixCrc {
     pub crc: u32,
 }
 
-/// Returns the CRC-32C of a short piece of whole words, and the sum of `front`, the piece and that CRC behind it, least
-/// significant byte first. It reads the piece once if the processor has the `crc32` instruction.
+/// Returns the CRC-32C of a short piece of whole words, and the sum of `front`, the piece and that
+/// CRC behind it, least significant byte first. It reads the piece once if the processor has the
+/// `crc32` instruction.
 ///
 /// ```
 /// use ironwarp_arch::one_pass::seal_short;
@@ -55,8 +56,9 @@ pub fn seal_short(piece: &[[u8; 4]]) -> CrcAndSum {
     in_two_passes(&[], piece.as_flattened(), crc)
 }
 
-/// Returns the CRC-32C of a short piece of whole words, and the sum of `front`, the piece and the four bytes `field` behind
-/// it. It reads the piece once if the processor has the `crc32` instruction.
+/// Returns the CRC-32C of a short piece of whole words, and the sum of `front`, the piece and the
+/// four bytes `field` behind it. It reads the piece once if the processor has the `crc32`
+/// instruction.
 ///
 /// ```
 /// use ironwarp_arch::one_pass::open_short;
@@ -116,15 +118,17 @@ impl Kernel {
         front.then(rest)
     }
 
-    /// Copies `bytes` bytes and returns the CRC of the bytes of `crc` followed by them, and their sum. Other threads may
-    /// change the source meanwhile: the results are those of the bytes that were copied.
+    /// Copies `bytes` bytes and returns the CRC of the bytes of `crc` followed by them, and their
+    /// sum. Other threads may change the source meanwhile: the results are those of the bytes that
+    /// were copied.
     ///
     /// # Safety
     /// `from` is valid for reads and `to` for writes of `bytes` bytes, and they do not overlap.
     #[inline]
     pub unsafe fn copy(self, crc: u32, from: *const u8, to: *mut u8, bytes: usize) -> CrcAndSum {
         let whole = if bytes < BYTES_MIN { 0 } else { bytes & !63 };
-        // SAFETY: both pointers by the caller. The rest is read back from the copy, which nobody else writes.
+        // SAFETY: both pointers by the caller. The rest is read back from the copy, which nobody
+        // else writes.
         unsafe {
             let front = match whole {
                 0 => CrcAndSum { crc, sum: 0 },

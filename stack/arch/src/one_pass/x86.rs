@@ -1,9 +1,11 @@
-//! One pass with 512-bit vectors: CRC-32C by folding with carry-less multiplication, and the sum of 16-bit words.
+//! One pass with 512-bit vectors: CRC-32C by folding with carry-less multiplication, and the sum of
+//! 16-bit words.
 //!
-//! Folding ("Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", Gopal et al., 2009): a remainder of 128 bits
-//! is carried over `d` bits of message by multiplying its halves by x^(d+63) and x^(d-1) modulo the polynomial, since a
-//! product of two reflected words has one more factor x. Four vectors of four remainders each run side by side; at the
-//! end they are folded into one, which the `crc32` instruction reduces.
+//! Folding ("Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", Gopal et al., 2009): a
+//! remainder of 128 bits is carried over `d` bits of message by multiplying its halves by x^(d+63)
+//! and x^(d-1) modulo the polynomial, since a product of two reflected words has one more factor x.
+//! Four vectors of four remainders each run side by side; at the end they are folded into one,
+//! which the `crc32` instruction reduces.
 
 use core::arch::x86_64::{
     __m128i, __m512i, _mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi128_si64,
@@ -41,11 +43,12 @@ impl Avx512 {
         has_all.then_some(Avx512(()))
     }
 
-    /// Returns the raw remainder `state` advanced over `vectors` vectors at `from`, and the sum of their 16-bit words in
-    /// host order; with `to`, also copies them.
+    /// Returns the raw remainder `state` advanced over `vectors` vectors at `from`, and the sum of
+    /// their 16-bit words in host order; with `to`, also copies them.
     ///
     /// # Safety
-    /// `vectors` is at least [`LANES`]. `from` is valid for reads and `to`, if any, for writes of as many vectors.
+    /// `vectors` is at least [`LANES`]. `from` is valid for reads and `to`, if any, for writes of
+    /// as many vectors.
     #[inline]
     pub(super) unsafe fn run<const COPIES: bool>(
         self,
@@ -54,7 +57,8 @@ impl Avx512 {
         to: *mut u8,
         vectors: usize,
     ) -> (u32, u64) {
-        // SAFETY: `self` exists only where `detect` found the instructions; the pointers by the caller.
+        // SAFETY: `self` exists only where `detect` found the instructions; the pointers by the
+        // caller.
         unsafe { run::<COPIES>(state, from, to, vectors) }
     }
 }
@@ -97,8 +101,8 @@ fn fold(remainders: __m512i, factors: __m512i, next: __m512i) -> __m512i {
     _mm512_ternarylogic_epi64::<0x96>(low, high, next)
 }
 
-/// Adds the 16-bit words of a vector, each less [`BIAS`], to sums of 32 bits. The instruction multiplies signed words, so
-/// the bias makes them signed.
+/// Adds the 16-bit words of a vector, each less [`BIAS`], to sums of 32 bits. The instruction
+/// multiplies signed words, so the bias makes them signed.
 #[target_feature(enable = "avx512f,avx512vnni")]
 #[inline]
 fn add_words(sums: __m512i, vector: __m512i) -> __m512i {

@@ -42,9 +42,9 @@ pub const IW_E_TOO_LONG: i32 = -17;
 pub const IW_E_NO_OPERATION: i32 = -18;
 /// The configured number of objects is reached.
 pub const IW_E_LIMIT: i32 = -19;
-/// The core's control queue is full, and the call may be repeated without limit: a listen, or an operation on local
-/// memory. Or the completion queue is being resized. Poll the worker and call again. No other call fails with this code:
-/// the context keeps what the queue has no room for.
+/// The core's control queue is full, and the call may be repeated without limit: a listen, or an
+/// operation on local memory. Or the completion queue is being resized. Poll the worker and call
+/// again. No other call fails with this code: the context keeps what the queue has no room for.
 pub const IW_E_BUSY: i32 = -20;
 /// The worker that executes the call is closed.
 pub const IW_E_WORKER_CLOSED: i32 = -21;
@@ -52,7 +52,8 @@ pub const IW_E_WORKER_CLOSED: i32 = -21;
 pub const IW_E_MEMORY: i32 = -22;
 /// The operating system reported an error.
 pub const IW_E_SYSTEM: i32 = -23;
-/// The queue is split from the context: `iw_qp_split`, `iw_cq_split`, `iw_srq_split`. Close its end first.
+/// The queue is split from the context: `iw_qp_split`, `iw_cq_split`, `iw_srq_split`. Close its end
+/// first.
 pub const IW_E_SPLIT: i32 = -24;
 
 /// Returns a text for an error number. Any thread; never freed, never null.

@@ -1,7 +1,7 @@
 //! Conversion of Rust errors to a number, and a text that the caller may ask for.
 //!
-//! Every exported function runs in [`call`], which also stops panics. Expected errors of the data path, such as a
-//! full queue or a busy core, cost no allocation.
+//! Every exported function runs in [`call`], which also stops panics. Expected errors of the data
+//! path, such as a full queue or a busy core, cost no allocation.
 
 use core::cell::RefCell;
 use core::ffi::c_char;
@@ -47,8 +47,8 @@ thread_local! {
     static LAST: RefCell<LastError> = const { RefCell::new(LastError::None) };
 }
 
-/// Returns the text of the last call that failed on this thread, one line. Valid until the thread's next call that
-/// fails; never null.
+/// Returns the text of the last call that failed on this thread, one line. Valid until the thread's
+/// next call that fails; never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn iw_last_error() -> *const c_char {
     LAST.with_borrow(|last| match last {

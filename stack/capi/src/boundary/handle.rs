@@ -1,11 +1,13 @@
-//! Handles: pointers to slots that are never freed, so that a stale handle is distinguished from a valid one.
+//! Handles: pointers to slots that are never freed, so that a stale handle is distinguished from a
+//! valid one.
 //!
-//! A slot begins with a number for its kind. Its state tells whether it holds an object and whether a call uses it:
-//! one at a time, so that two threads with one handle get an error instead of a race. After a panic the object can
-//! only be closed. Slots of closed objects are reused after [`FREE_HANDLES_MIN`] later closes.
+//! A slot begins with a number for its kind. Its state tells whether it holds an object and whether
+//! a call uses it: one at a time, so that two threads with one handle get an error instead of a
+//! race. After a panic the object can only be closed. Slots of closed objects are reused after
+//! [`FREE_HANDLES_MIN`] later closes.
 //!
-//! A pointer that is not from this library cannot be distinguished without reading it; the caller guarantees that
-//! none is passed.
+//! A pointer that is not from this library cannot be distinguished without reading it; the caller
+//! guarantees that none is passed.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -15,8 +17,8 @@ use std::sync::{Mutex, PoisonError};
 use super::codes::*;
 use super::error::ApiError;
 
-/// Closed slots of a kind that are not reused: a handle is recognised as stale for that many later closes. The fuzz
-/// target reaches the reuse.
+/// Closed slots of a kind that are not reused: a handle is recognised as stale for that many later
+/// closes. The fuzz target reaches the reuse.
 const FREE_HANDLES_MIN: usize = if cfg!(fuzzing) { 8 } else { 1024 };
 
 const CLOSED: u32 = 0;
@@ -83,7 +85,8 @@ impl<K> FreeHandles<K> {
     }
 }
 
-// SAFETY: the body of a slot is accessed only by the thread that changed its state from READY or BROKEN to INSIDE.
+// SAFETY: the body of a slot is accessed only by the thread that changed its state from READY or
+// BROKEN to INSIDE.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 /// Creates a handle for an object.

@@ -1,7 +1,7 @@
 //! The log, passed to a function of the application.
 //!
-//! A subscriber of `tracing` is installed at the first call. If the process has one already, that one stays and the
-//! call fails. Lines are written on the thread that logs, never on the data path.
+//! A subscriber of `tracing` is installed at the first call. If the process has one already, that
+//! one stays and the call fails. Lines are written on the thread that logs, never on the data path.
 
 use core::ffi::{c_char, c_void};
 use core::fmt::Write;
@@ -24,9 +24,10 @@ pub const IW_LOG_INFO: u32 = 3;
 /// Also details for debugging. A release build has none.
 pub const IW_LOG_DEBUG: u32 = 4;
 
-/// Receives a line of the log: the `user` pointer of the registration, an `IW_LOG_*`, and a text that is valid
-/// during the call. May be called on any thread that calls the library, several at once. It must return. It must not
-/// call the library with the handle of the current call, which fails with IW_E_CONCURRENT_CALL.
+/// Receives a line of the log: the `user` pointer of the registration, an `IW_LOG_*`, and a text
+/// that is valid during the call. May be called on any thread that calls the library, several at
+/// once. It must return. It must not call the library with the handle of the current call, which
+/// fails with IW_E_CONCURRENT_CALL.
 pub type iw_log_fn = Option<unsafe extern "C" fn(user: *mut c_void, level: u32, text: *const c_char)>;
 
 #[derive(Clone, Copy)]
@@ -43,9 +44,10 @@ unsafe impl Sync for Sink {}
 
 static SINK: RwLock<Option<Sink>> = RwLock::new(None);
 
-/// Passes the library's log to `function`, lines of `level` and more severe; null ends that. Replaces the function
-/// of an earlier call, which may still run on another thread. DPDK's log is separate, see `rte_log`. Any thread.
-/// Fails with IW_E_STATE if another Rust library of the process has a log.
+/// Passes the library's log to `function`, lines of `level` and more severe; null ends that.
+/// Replaces the function of an earlier call, which may still run on another thread. DPDK's log is
+/// separate, see `rte_log`. Any thread. Fails with IW_E_STATE if another Rust library of the
+/// process has a log.
 ///
 /// # Safety
 /// `function` may be called with `user` from any thread until it is replaced.
@@ -106,8 +108,8 @@ impl Subscriber for Lines {
         let mut line = Line(String::new());
         event.record(&mut line);
         let text = CString::new(line.0.replace(['\0', '\n'], " ")).unwrap_or_default();
-        // SAFETY: the application guarantees that the function may be called with its pointer from any thread. The
-        // lock is not held, so the function may set another.
+        // SAFETY: the application guarantees that the function may be called with its pointer from
+        // any thread. The lock is not held, so the function may set another.
         unsafe { (sink.function)(sink.user, number(event.metadata().level()), text.as_ptr()) }
     }
 

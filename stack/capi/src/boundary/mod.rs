@@ -1,4 +1,5 @@
-//! The boundary to C: no panic unwinds across it, every pointer is checked, every error has a number and a text.
+//! The boundary to C: no panic unwinds across it, every pointer is checked, every error has a
+//! number and a text.
 
 mod codes;
 #[macro_use]

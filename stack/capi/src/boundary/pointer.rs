@@ -1,5 +1,5 @@
-//! Access through pointers of the caller. Null and misalignment are errors; that other pointers are valid, as the
-//! header states, is guaranteed by the caller.
+//! Access through pointers of the caller. Null and misalignment are errors; that other pointers are
+//! valid, as the header states, is guaranteed by the caller.
 
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
@@ -38,7 +38,8 @@ pub(crate) unsafe fn read<'a, T>(pointer: *const T, what: &'static str) -> Resul
 #[inline]
 pub(crate) unsafe fn write_out<T>(pointer: *mut T, what: &'static str, value: T) -> Result<(), ApiError> {
     check(pointer.cast_const(), what)?;
-    // SAFETY: not null, aligned, and valid as the caller guarantees. What was there needs no drop: these are C's types.
+    // SAFETY: not null, aligned, and valid as the caller guarantees. What was there needs no drop:
+    // these are C's types.
     unsafe { pointer.write(value) };
     Ok(())
 }
@@ -166,12 +167,13 @@ pub(crate) unsafe fn write_text(
     Ok(())
 }
 
-/// Returns a struct that begins with its own size, as compiled by the caller. Fields that the caller does not know
-/// have their `default` value. Fields that the library does not know must be 0.
+/// Returns a struct that begins with its own size, as compiled by the caller. Fields that the
+/// caller does not know have their `default` value. Fields that the library does not know must be
+/// 0.
 ///
 /// # Safety
-/// As for [`read`], of as many bytes as its first field states. `T` consists of numbers and pointers, in C's layout,
-/// and begins with the size.
+/// As for [`read`], of as many bytes as its first field states. `T` consists of numbers and
+/// pointers, in C's layout, and begins with the size.
 pub(crate) unsafe fn read_sized<T: Copy>(
     pointer: *const T,
     default: T,
@@ -202,12 +204,13 @@ pub(crate) unsafe fn read_size<T>(pointer: *const T, what: &'static str) -> Resu
     Err(fault!(IW_E_VALUE, "{what}.size = {size}: set it to the size of the struct"))
 }
 
-/// Writes a struct that begins with its own size to a program that set this size, as its header has it: fields that the
-/// program does not know are left out, fields that the library does not know become 0. The size stays the program's.
+/// Writes a struct that begins with its own size to a program that set this size, as its header has
+/// it: fields that the program does not know are left out, fields that the library does not know
+/// become 0. The size stays the program's.
 ///
 /// # Safety
-/// The pointer is null or valid for reads and writes of as many bytes as its first field states. `T` consists of numbers
-/// and pointers, in C's layout, and begins with the size.
+/// The pointer is null or valid for reads and writes of as many bytes as its first field states.
+/// `T` consists of numbers and pointers, in C's layout, and begins with the size.
 pub(crate) unsafe fn write_sized<T: Copy>(
     pointer: *mut T,
     what: &'static str,
@@ -225,7 +228,8 @@ pub(crate) unsafe fn write_sized<T: Copy>(
     Ok(())
 }
 
-/// Writes the defaults of a struct that begins with its own size, for a program whose header has `size` bytes of it.
+/// Writes the defaults of a struct that begins with its own size, for a program whose header has
+/// `size` bytes of it.
 ///
 /// # Safety
 /// As for [`write_sized`], of `size` bytes.
@@ -246,8 +250,8 @@ pub(crate) unsafe fn write_init<T: Copy>(
     }
 }
 
-/// Room for a list of structs in the data path. The program states the size of an element on the call instead of in each
-/// element: nothing is read, and an element needs no field for it.
+/// Room for a list of structs in the data path. The program states the size of an element on the
+/// call instead of in each element: nothing is read, and an element needs no field for it.
 pub(crate) struct OutList<T> {
     next: *mut T,
     size: usize,
@@ -256,8 +260,8 @@ pub(crate) struct OutList<T> {
 
 impl<T: Copy> OutList<T> {
     /// # Safety
-    /// The pointer is null or valid for writes of `count` elements of `size` bytes while the list is used. `T` consists of
-    /// numbers and pointers, in C's layout.
+    /// The pointer is null or valid for writes of `count` elements of `size` bytes while the list
+    /// is used. `T` consists of numbers and pointers, in C's layout.
     #[inline]
     pub(crate) unsafe fn new(
         pointer: *mut T,
@@ -272,8 +276,8 @@ impl<T: Copy> OutList<T> {
         Ok(OutList { next: pointer, size, left: count })
     }
 
-    /// Writes the next element: the fields that the program knows, and 0 for those that the library does not know. Ignored
-    /// beyond the end.
+    /// Writes the next element: the fields that the program knows, and 0 for those that the library
+    /// does not know. Ignored beyond the end.
     #[inline]
     pub(crate) fn push(&mut self, value: T) {
         if self.left == 0 {
@@ -301,12 +305,13 @@ impl<T: Copy> OutList<T> {
     }
 }
 
-/// Calls `body` with the elements of a list, in order: with all of them if the program's elements have the library's size,
-/// else with copies, some at a time. Fields that the program does not know are those of `default`. Fields that the library
-/// does not know must be 0.
+/// Calls `body` with the elements of a list, in order: with all of them if the program's elements
+/// have the library's size, else with copies, some at a time. Fields that the program does not know
+/// are those of `default`. Fields that the library does not know must be 0.
 ///
 /// # Safety
-/// The pointer is null or points to `count` elements of `size` bytes. `T` consists of numbers and pointers, in C's layout.
+/// The pointer is null or points to `count` elements of `size` bytes. `T` consists of numbers and
+/// pointers, in C's layout.
 #[inline]
 pub(crate) unsafe fn read_list<T: Copy>(
     pointer: *const T,

@@ -77,8 +77,8 @@ pub unsafe extern "C" fn iw_stack_counters(stack: *const iw_stack) -> i32 {
     call(|| unsafe { with(stack, |host| Ok(host.stack.counters().len() as i32)) })
 }
 
-/// Returns the name and value of a counter by its number, 0 to `iw_stack_counters` - 1. `name` has room for `size`
-/// bytes; 48 are always enough.
+/// Returns the name and value of a counter by its number, 0 to `iw_stack_counters` - 1. `name` has
+/// room for `size` bytes; 48 are always enough.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_counter_at(
     stack: *const iw_stack,

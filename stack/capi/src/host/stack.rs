@@ -1,4 +1,5 @@
-//! Opening and closing of a stack, with DPDK's environment started by the library or by the program.
+//! Opening and closing of a stack, with DPDK's environment started by the library or by the
+//! program.
 
 use core::ffi::c_char;
 use core::ptr::null_mut;
@@ -20,9 +21,10 @@ pub(crate) struct StackObject {
 
 handle_kind!(iw_stack, StackObject, 1, "the stack");
 
-/// The program has called `rte_eal_init` itself. The library uses that environment and never cleans it up. It adds
-/// its device to it, unless the configuration names an existing one (`port.device.dpdk`). The program closes every
-/// stack, context and worker before it calls `rte_eal_cleanup`.
+/// The program has called `rte_eal_init` itself. The library uses that environment and never cleans
+/// it up. It adds its device to it, unless the configuration names an existing one
+/// (`port.device.dpdk`). The program closes every stack, context and worker before it calls
+/// `rte_eal_cleanup`.
 pub const IW_CALLER_OWNS_EAL: u32 = 1;
 
 /// Two stacks linked by DPDK's rings.
@@ -30,8 +32,8 @@ pub const IW_PAIR_RING: u32 = 1;
 /// Two stacks linked by ordinary memory, without DPDK: for tests of a program's own logic.
 pub const IW_PAIR_MEMORY: u32 = 2;
 
-/// Opens a stack from a configuration in TOML; `configs/memif-server.toml` explains the keys. Opens the device and
-/// allocates all memory, which may take seconds.
+/// Opens a stack from a configuration in TOML; `configs/memif-server.toml` explains the keys. Opens
+/// the device and allocates all memory, which may take seconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_open(toml: *const c_char, flags: u32, out: *mut *mut iw_stack) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -47,7 +49,8 @@ pub unsafe extern "C" fn iw_stack_open_file(path: *const c_char, flags: u32, out
     }
 }
 
-/// Opens two stacks in this process that are linked back to back. Both need the same `port` and `core` tables.
+/// Opens two stacks in this process that are linked back to back. Both need the same `port` and
+/// `core` tables.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_open_pair(
     first_toml: *const c_char,
@@ -75,8 +78,8 @@ pub unsafe extern "C" fn iw_stack_open_pair(
     })
 }
 
-/// Closes the handle. Its contexts and workers continue, and the device stays open until the last worker is closed.
-/// Workers that were not taken are closed.
+/// Closes the handle. Its contexts and workers continue, and the device stays open until the last
+/// worker is closed. Workers that were not taken are closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_close(stack: *mut iw_stack) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -90,8 +93,9 @@ pub unsafe extern "C" fn iw_stack_cores(stack: *const iw_stack) -> i32 {
     call(|| unsafe { with(stack, |host| Ok(host.workers.len() as i32)) })
 }
 
-/// Cleans up the DPDK environment that the library started. Call it after the last stack is closed, at the end of a
-/// program that does not use DPDK itself; no stack can be opened over a device afterwards.
+/// Cleans up the DPDK environment that the library started. Call it after the last stack is closed,
+/// at the end of a program that does not use DPDK itself; no stack can be opened over a device
+/// afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn iw_dpdk_cleanup() -> i32 {
     call(|| {
@@ -125,8 +129,8 @@ fn adopted(flags: u32) -> Result<Option<verbs::dpdk::Eal>, ApiError> {
     if !check_flags(flags)? {
         return Ok(None);
     }
-    // SAFETY: a program that sets the flag guarantees to keep its environment until it has closed the returned
-    // stack.
+    // SAFETY: a program that sets the flag guarantees to keep its environment until it has closed
+    // the returned stack.
     let eal = unsafe { verbs::dpdk::Eal::adopt() };
     eal.map(Some).map_err(|error| ApiError::with_detail(IW_E_DEVICE, error))
 }

@@ -36,8 +36,8 @@ pub struct iw_poll_result {
     pub reserved: u32,
     /// Frames received and sent, doorbells and messages handled. 0 if there was nothing to do.
     pub work: u64,
-    /// Nanoseconds until the next timer is due. Until then there is nothing to do unless a frame, a request or a
-    /// message of another worker arrives. UINT64_MAX: no timer is armed.
+    /// Nanoseconds until the next timer is due. Until then there is nothing to do unless a frame, a
+    /// request or a message of another worker arrives. UINT64_MAX: no timer is armed.
     pub idle_ns: u64,
 }
 
@@ -53,10 +53,11 @@ pub unsafe extern "C" fn iw_worker_take(stack: *mut iw_stack, core: u32, out: *m
     unsafe { create_handle(out, "out", || with(stack, take).map(Runner::Polled)) }
 }
 
-/// Runs one iteration of a worker's loop: receives at most `budget` bursts of frames and handles everything that
-/// follows. Never blocks and never allocates. Its only system call wakes a thread that waits at a descriptor.
-/// Returns the amount of work. `polled` may be null. A program that pauses the workers of a stack until their timers
-/// are due must poll all of them again after one had work, since they pass frames to each other.
+/// Runs one iteration of a worker's loop: receives at most `budget` bursts of frames and handles
+/// everything that follows. Never blocks and never allocates. Its only system call wakes a thread
+/// that waits at a descriptor. Returns the amount of work. `polled` may be null. A program that
+/// pauses the workers of a stack until their timers are due must poll all of them again after one
+/// had work, since they pass frames to each other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_poll(
     worker: *mut iw_worker,
@@ -80,8 +81,8 @@ pub unsafe extern "C" fn iw_worker_poll(
     })
 }
 
-/// Runs a worker on a thread of the library until `iw_worker_stop`, pinned to `processor` unless that is negative.
-/// Polling it meanwhile fails with IW_E_STATE.
+/// Runs a worker on a thread of the library until `iw_worker_stop`, pinned to `processor` unless
+/// that is negative. Polling it meanwhile fails with IW_E_STATE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_start(worker: *mut iw_worker, processor: i32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -97,7 +98,8 @@ pub unsafe extern "C" fn iw_worker_start(worker: *mut iw_worker, processor: i32)
     })
 }
 
-/// Ends the thread of `iw_worker_start`; the worker can be polled again. Waits for the current iteration.
+/// Ends the thread of `iw_worker_start`; the worker can be polled again. Waits for the current
+/// iteration.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_stop(worker: *mut iw_worker) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -117,10 +119,10 @@ pub unsafe extern "C" fn iw_worker_stop(worker: *mut iw_worker) -> i32 {
     })
 }
 
-/// Prepares to wait for the descriptor of `iw_worker_wake_fd`, for a program that owns the loop and has polled without
-/// work. Runs one iteration. Returns 1 if the program may wait now: then the descriptor becomes readable as soon as the
-/// worker has to be polled. Returns 0 if there is work: poll again. Needs `core.idle = "sleep"`; otherwise fails with
-/// IW_E_STATE.
+/// Prepares to wait for the descriptor of `iw_worker_wake_fd`, for a program that owns the loop and
+/// has polled without work. Runs one iteration. Returns 1 if the program may wait now: then the
+/// descriptor becomes readable as soon as the worker has to be polled. Returns 0 if there is work:
+/// poll again. Needs `core.idle = "sleep"`; otherwise fails with IW_E_STATE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_arm(worker: *mut iw_worker) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -133,9 +135,9 @@ pub unsafe extern "C" fn iw_worker_arm(worker: *mut iw_worker) -> i32 {
     })
 }
 
-/// Stores the descriptor that becomes readable when the worker has to be polled after `iw_worker_arm` returned 1. It is an
-/// epoll descriptor: wait for it with `poll` or `epoll`, and do not read or close it. The next poll of the worker resets
-/// it. Needs `core.idle = "sleep"`.
+/// Stores the descriptor that becomes readable when the worker has to be polled after
+/// `iw_worker_arm` returned 1. It is an epoll descriptor: wait for it with `poll` or `epoll`, and
+/// do not read or close it. The next poll of the worker resets it. Needs `core.idle = "sleep"`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_wake_fd(worker: *mut iw_worker, fd: *mut i32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -151,8 +153,8 @@ fn does_not_sleep() -> ApiError {
     fault!(IW_E_STATE, "core.idle is not \"sleep\"")
 }
 
-/// Records the frames of the worker's ports from now on. The interface of the capture is called `name`, followed by the
-/// port's number if there are several.
+/// Records the frames of the worker's ports from now on. The interface of the capture is called
+/// `name`, followed by the port's number if there are several.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_start_capture(
     worker: *mut iw_worker,
@@ -190,8 +192,9 @@ pub unsafe extern "C" fn iw_worker_link_up(worker: *mut iw_worker) -> i32 {
     call(|| unsafe { with(worker, |runner| Ok(runner.polled()?.link_up())) })
 }
 
-/// Closes a worker. Connections on its core end without a message to the peer, calls that need it fail with
-/// IW_E_WORKER_CLOSED, and the last worker of a stack closes the device. Drain the contexts first (`iw_drain`).
+/// Closes a worker. Connections on its core end without a message to the peer, calls that need it
+/// fail with IW_E_WORKER_CLOSED, and the last worker of a stack closes the device. Drain the
+/// contexts first (`iw_drain`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_close(worker: *mut iw_worker) -> i32 {
     // SAFETY: guaranteed by the caller.

@@ -1,4 +1,5 @@
-//! Listen, connect, accept, reject, disconnect. Each call starts the operation; the result arrives as an event.
+//! Listen, connect, accept, reject, disconnect. Each call starts the operation; the result arrives
+//! as an event.
 
 use verbs::{
     AcceptParams, ConnectParams, ConnectionRequest, Context, Extensions, MpaRequestInfo, MpaRevision, Nanos,
@@ -10,8 +11,8 @@ use super::context::iw_ctx;
 use super::queues::iw_qp;
 use crate::boundary::{ApiError, call, read, read_sized, read_slice, with, write_init, write_out, *};
 
-/// A peer that waits for an answer, from IW_EVENT_CONNECT_REQUEST. A request without an answer is closed after
-/// `mpa.startup_timeout_ms`.
+/// A peer that waits for an answer, from IW_EVENT_CONNECT_REQUEST. A request without an answer is
+/// closed after `mpa.startup_timeout_ms`.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct iw_request {
@@ -92,20 +93,22 @@ pub struct iw_conn_params {
     pub private_data_bytes: u32,
     /// Private data for the peer's application.
     pub private_data: *const u8,
-    /// IW_EXTENSIONS_*: the operations of the connection besides Send, Write and Read. They are not negotiated on
-    /// the wire; both programs must use the same value.
+    /// IW_EXTENSIONS_*: the operations of the connection besides Send, Write and Read. They are not
+    /// negotiated on the wire; both programs must use the same value.
     pub extensions: u32,
     /// Connect only: the first MPA revision to try, 1 or 2; 0: as configured.
     pub revision: u32,
-    /// The read depth to offer (IRD), at most that of the queue pair; negative: that of the queue pair.
+    /// The read depth to offer (IRD), at most that of the queue pair; negative: that of the queue
+    /// pair.
     pub ird: i32,
     /// The same for ORD.
     pub ord: i32,
-    /// Connect only: the local address to connect from. `family` 0: an address that reaches the peer, with a free port.
-    /// Port 0: a free port. On a stack of several cores the flow selects the core of the queue pair, so a port needs an
-    /// address with it there.
+    /// Connect only: the local address to connect from. `family` 0: an address that reaches the
+    /// peer, with a free port. Port 0: a free port. On a stack of several cores the flow selects
+    /// the core of the queue pair, so a port needs an address with it there.
     pub source: iw_addr,
-    /// Connect only: 1: either side may send first (RFC 6581 s9.2), 0: only this side, negative: as configured.
+    /// Connect only: 1: either side may send first (RFC 6581 s9.2), 0: only this side, negative: as
+    /// configured.
     pub peer_to_peer: i32,
     /// The permitted kinds of ready-to-receive indication, IW_RTR_*; negative: as configured.
     pub rtr: i32,
@@ -120,8 +123,8 @@ pub const IW_RTR_WRITE: i32 = 2;
 /// It may be an RDMA Read without data.
 pub const IW_RTR_READ: i32 = 4;
 
-/// Sets the defaults: no private data, everything else as configured and as in the queue pair. `size` is
-/// sizeof(struct iw_conn_params): programs call `iw_conn_params_init`, which passes it.
+/// Sets the defaults: no private data, everything else as configured and as in the queue pair.
+/// `size` is sizeof(struct iw_conn_params): programs call `iw_conn_params_init`, which passes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_conn_params_init_sized(params: *mut iw_conn_params, size: usize) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -136,8 +139,8 @@ pub unsafe extern "C" fn iw_listen(ctx: *mut iw_ctx, local: *const iw_addr) -> i
     unsafe { with_local_addr(ctx, local, |context, local| context.listen(local).map(drop)) }
 }
 
-/// As `iw_listen`, and stores the address with its port in `bound`: port 0 selects a port from 49152 on that no context of
-/// the stack listens on.
+/// As `iw_listen`, and stores the address with its port in `bound`: port 0 selects a port from
+/// 49152 on that no context of the stack listens on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_listen_bound(
     ctx: *mut iw_ctx,
@@ -160,8 +163,8 @@ pub unsafe extern "C" fn iw_unlisten(ctx: *mut iw_ctx, local: *const iw_addr) ->
     unsafe { with_local_addr(ctx, local, |context, local| context.unlisten(local)) }
 }
 
-/// Connects an idle queue pair. IW_EVENT_ESTABLISHED, IW_EVENT_REJECTED or IW_EVENT_CONNECT_FAILED follows. A null
-/// `params` means the defaults.
+/// Connects an idle queue pair. IW_EVENT_ESTABLISHED, IW_EVENT_REJECTED or IW_EVENT_CONNECT_FAILED
+/// follows. A null `params` means the defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_connect(
     ctx: *mut iw_ctx,
@@ -187,8 +190,9 @@ pub unsafe extern "C" fn iw_connect(
     })
 }
 
-/// Accepts a connection request with an idle queue pair. IW_EVENT_ESTABLISHED or IW_EVENT_CONNECT_FAILED follows. If
-/// the call fails, the request can still be answered. A null `params` means the defaults.
+/// Accepts a connection request with an idle queue pair. IW_EVENT_ESTABLISHED or
+/// IW_EVENT_CONNECT_FAILED follows. If the call fails, the request can still be answered. A null
+/// `params` means the defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_accept(
     ctx: *mut iw_ctx,
@@ -227,33 +231,35 @@ pub unsafe extern "C" fn iw_reject(
     })
 }
 
-/// Disconnects after everything posted was sent and acknowledged. IW_EVENT_DISCONNECTED follows. Later posts fail.
+/// Disconnects after everything posted was sent and acknowledged. IW_EVENT_DISCONNECTED follows.
+/// Later posts fail.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_disconnect(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(ctx, |context| Ok(context.disconnect(qp.to_rust())?)) })
 }
 
-/// Moves a queue pair to the error state: resets its connection and completes every posted request as flushed.
-/// IW_EVENT_DISCONNECTED follows, or IW_EVENT_CONNECT_FAILED if the connection was not established; neither if the
-/// queue pair was idle. The queue pair stays, so that its completions can be reaped before it is destroyed.
+/// Moves a queue pair to the error state: resets its connection and completes every posted request
+/// as flushed. IW_EVENT_DISCONNECTED follows, or IW_EVENT_CONNECT_FAILED if the connection was not
+/// established; neither if the queue pair was idle. The queue pair stays, so that its completions
+/// can be reaped before it is destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_abort(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(ctx, |context| Ok(context.abort(qp.to_rust())?)) })
 }
 
-/// Returns the core, from 0, at which a request arrived; the accepted queue pair stays there. A program with a context
-/// for each core may answer with the context of that core's thread.
+/// Returns the core, from 0, at which a request arrived; the accepted queue pair stays there. A
+/// program with a context for each core may answer with the context of that core's thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_request_core(request: *const iw_request) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe { Ok(i32::from(ConnectionRequest::from_bits(read(request, "request")?.id).core())) })
 }
 
-/// Returns 1 if the peer at an address, with any port, is known to lack atomic operations, else 0. The library
-/// records this at IW_EVENT_PEER_LACKS_ATOMICS. It forgets it after an atomic operation succeeded with that peer, or
-/// after `rdmap.lacks_atomics_cache_s`.
+/// Returns 1 if the peer at an address, with any port, is known to lack atomic operations, else 0.
+/// The library records this at IW_EVENT_PEER_LACKS_ATOMICS. It forgets it after an atomic operation
+/// succeeded with that peer, or after `rdmap.lacks_atomics_cache_s`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_lacks_atomics(ctx: *const iw_ctx, peer: *const iw_addr) -> i32 {
     // SAFETY: guaranteed by the caller.

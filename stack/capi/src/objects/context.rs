@@ -12,7 +12,8 @@ pub struct iw_ctx(Slot<Context>);
 
 handle_kind!(iw_ctx, Context, 3, "the context");
 
-/// A protection domain: a queue pair reaches the memory of its own domain only. Valid in every context of its stack.
+/// A protection domain: a queue pair reaches the memory of its own domain only. Valid in every
+/// context of its stack.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_pd {
@@ -87,8 +88,8 @@ pub unsafe extern "C" fn iw_ctx_open(stack: *const iw_stack, out: *mut *mut iw_c
     unsafe { create_handle(out, "out", || with(stack, |host| Ok(host.stack.context()?))) }
 }
 
-/// Closes a context with all its queue pairs and queues. Open connections are reset: drain first (`iw_drain`).
-/// Memory stays registered until it is deregistered.
+/// Closes a context with all its queue pairs and queues. Open connections are reset: drain first
+/// (`iw_drain`). Memory stays registered until it is deregistered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_ctx_close(ctx: *mut iw_ctx) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -135,10 +136,10 @@ pub unsafe extern "C" fn iw_limits_query(ctx: *const iw_ctx, out: *mut iw_limits
     })
 }
 
-/// One step of an orderly shutdown. Closes every connection of the context as `iw_disconnect` does, and destroys the
-/// remaining queue pairs after the deadline, in nanoseconds of `iw_now_ns`. Never waits. Returns the number of open
-/// connections: call it again until it returns 0, and poll workers, events and completions in between. Does not stop
-/// listening. `drained` may be null.
+/// One step of an orderly shutdown. Closes every connection of the context as `iw_disconnect` does,
+/// and destroys the remaining queue pairs after the deadline, in nanoseconds of `iw_now_ns`. Never
+/// waits. Returns the number of open connections: call it again until it returns 0, and poll
+/// workers, events and completions in between. Does not stop listening. `drained` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_drain(
     ctx: *mut iw_ctx,

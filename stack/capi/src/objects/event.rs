@@ -10,13 +10,15 @@ use super::context::iw_ctx;
 use super::queues::{iw_cq, iw_qp, iw_srq};
 use crate::boundary::{call, read_size, with, write_out, write_sized};
 
-/// A peer requests a connection: `request`, `local`, `remote`, private data. `negotiated` has the peer's MPA
-/// revision and the read depths that it offers; IW_READS_UNNEGOTIATED leaves a depth to the programs.
+/// A peer requests a connection: `request`, `local`, `remote`, private data. `negotiated` has the
+/// peer's MPA revision and the read depths that it offers; IW_READS_UNNEGOTIATED leaves a depth to
+/// the programs.
 pub const IW_EVENT_CONNECT_REQUEST: u32 = 1;
-/// The connection is established: `qp`, `local`, `remote`, `negotiated`, and on the connecting side private data.
+/// The connection is established: `qp`, `local`, `remote`, `negotiated`, and on the connecting side
+/// private data.
 pub const IW_EVENT_ESTABLISHED: u32 = 2;
-/// The peer rejected the connection: `qp`, private data. `negotiated` has the read depths of the rejection;
-/// IW_READS_UNNEGOTIATED: it has none.
+/// The peer rejected the connection: `qp`, private data. `negotiated` has the read depths of the
+/// rejection; IW_READS_UNNEGOTIATED: it has none.
 pub const IW_EVENT_REJECTED: u32 = 3;
 /// The connection was not established: `qp`; `reason` is an IW_CONNECT_FAILURE_*.
 pub const IW_EVENT_CONNECT_FAILED: u32 = 4;
@@ -28,7 +30,8 @@ pub const IW_EVENT_DISCONNECTED: u32 = 6;
 pub const IW_EVENT_COMM_EST: u32 = 7;
 /// A local request failed, and the connection ends: `qp`.
 pub const IW_EVENT_QP_FATAL: u32 = 8;
-/// A message needed a shared receive while its completion queue was full; its connection ends: `cq`, `qp`.
+/// A message needed a shared receive while its completion queue was full; its connection ends:
+/// `cq`, `qp`.
 pub const IW_EVENT_CQ_ERROR: u32 = 9;
 /// Fewer receives are left than the limit of `iw_srq_arm`: `srq`. Once for each call of it.
 pub const IW_EVENT_SRQ_LIMIT_REACHED: u32 = 10;
@@ -38,17 +41,19 @@ pub const IW_EVENT_LAST_WQE_REACHED: u32 = 11;
 pub const IW_EVENT_LINK: u32 = 12;
 /// A listening address is not available: `local`.
 pub const IW_EVENT_LISTEN_FAILED: u32 = 13;
-/// The peer does not support atomic operations, and ended the connection over one: `qp`, `remote` without a port.
+/// The peer does not support atomic operations, and ended the connection over one: `qp`, `remote`
+/// without a port.
 pub const IW_EVENT_PEER_LACKS_ATOMICS: u32 = 14;
 /// An event that this version of the header does not know.
 pub const IW_EVENT_OTHER: u32 = 15;
-/// The peer of a queue pair exceeded its share of a shared receive queue (`iw_qp_attr.srq_share`): `srq`, `qp`.
+/// The peer of a queue pair exceeded its share of a shared receive queue (`iw_qp_attr.srq_share`):
+/// `srq`, `qp`.
 pub const IW_EVENT_SRQ_SHARE_EXCEEDED: u32 = 16;
 /// A request that was not answered has ended, and an answer to it has no effect: `request`.
 pub const IW_EVENT_REQUEST_ENDED: u32 = 17;
 
-/// No host answers for the address, no route leads to it, or no answer arrived in time and a router had reported that
-/// the peer cannot be reached.
+/// No host answers for the address, no route leads to it, or no answer arrived in time and a router
+/// had reported that the peer cannot be reached.
 pub const IW_CONNECT_FAILURE_UNREACHABLE: u32 = 1;
 /// The peer's host refused the connection.
 pub const IW_CONNECT_FAILURE_REFUSED: u32 = 2;
@@ -136,8 +141,8 @@ pub struct iw_event {
     pub private_data: [u8; 512],
 }
 
-/// Requests that the descriptor of `iw_event_fd` becomes readable at the next event. Call `iw_event_poll` until it
-/// returns 0 after this call: earlier events do not wake.
+/// Requests that the descriptor of `iw_event_fd` becomes readable at the next event. Call
+/// `iw_event_poll` until it returns 0 after this call: earlier events do not wake.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_event_arm(ctx: *mut iw_ctx) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -149,8 +154,9 @@ pub unsafe extern "C" fn iw_event_arm(ctx: *mut iw_ctx) -> i32 {
     })
 }
 
-/// Stores the descriptor of a context's events, an eventfd that becomes readable once for each `iw_event_arm`; read its
-/// eight bytes. The context owns it; do not close it. Any thread may wait for `fd`, while a worker is polled.
+/// Stores the descriptor of a context's events, an eventfd that becomes readable once for each
+/// `iw_event_arm`; read its eight bytes. The context owns it; do not close it. Any thread may wait
+/// for `fd`, while a worker is polled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_event_fd(ctx: *const iw_ctx, fd: *mut i32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -160,8 +166,8 @@ pub unsafe extern "C" fn iw_event_fd(ctx: *const iw_ctx, fd: *mut i32) -> i32 {
     })
 }
 
-/// Takes the oldest event. Returns 1, or 0 if there is none. Call it regularly, also while objects are being
-/// destroyed: it frees their memory.
+/// Takes the oldest event. Returns 1, or 0 if there is none. Call it regularly, also while objects
+/// are being destroyed: it frees their memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_event_poll(ctx: *mut iw_ctx, out: *mut iw_event) -> i32 {
     // SAFETY: guaranteed by the caller.

@@ -1,8 +1,8 @@
 //! The objects of one application thread: its context, and the queues that it posts work to.
 //!
-//! Queue pairs, completion queues, shared receive queues and protection domains are numbers in a struct, valid in
-//! the context that created them. One that was destroyed, or of another context, is an error and never another
-//! object.
+//! Queue pairs, completion queues, shared receive queues and protection domains are numbers in a
+//! struct, valid in the context that created them. One that was destroyed, or of another context,
+//! is an error and never another object.
 
 mod address;
 mod connect;

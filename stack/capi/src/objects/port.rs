@@ -18,7 +18,8 @@ pub struct iw_port_info {
     pub mac: [u8; 6],
     /// 1 if the device has a link, else 0; with memif: if the peer is connected.
     pub link_up: u16,
-    /// The speed in Mbit/s; 0 if the device does not report one. A virtual device reports a nominal speed.
+    /// The speed in Mbit/s; 0 if the device does not report one. A virtual device reports a nominal
+    /// speed.
     pub speed_mbps: u32,
     /// The memory node (NUMA) of the device; -1 if it is not known.
     pub memory_node: i32,
@@ -47,7 +48,8 @@ pub unsafe extern "C" fn iw_ports(ctx: *const iw_ctx) -> i32 {
     call(|| unsafe { with(ctx, |context| Ok(i32::from(context.ports()))) })
 }
 
-/// Returns the state of a port. The link is what core 0 last saw, at most a quarter of a second ago if it is polled.
+/// Returns the state of a port. The link is what core 0 last saw, at most a quarter of a second ago
+/// if it is polled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_port_query(ctx: *const iw_ctx, port: u32, out: *mut iw_port_info) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -72,7 +74,8 @@ pub unsafe extern "C" fn iw_port_query(ctx: *const iw_ctx, port: u32, out: *mut 
     })
 }
 
-/// Stores up to `count` addresses of a port, in the configured order, and returns how many the port has: at most 8.
+/// Stores up to `count` addresses of a port, in the configured order, and returns how many the port
+/// has: at most 8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_port_addresses(
     ctx: *const iw_ctx,

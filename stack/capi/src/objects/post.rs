@@ -1,4 +1,5 @@
-//! Posting of work requests: lists are converted a few requests at a time, with one doorbell for each batch.
+//! Posting of work requests: lists are converted a few requests at a time, with one doorbell for
+//! each batch.
 
 use core::mem::offset_of;
 
@@ -38,31 +39,34 @@ pub const IW_WR_SEND: u32 = 0;
 pub const IW_WR_WRITE: u32 = 1;
 /// Reads from `remote_offset` of `remote_stag` into the one element (RDMA Read).
 pub const IW_WR_READ: u32 = 2;
-/// Sends Immediate Data: the peer gets the eight octets in the completion of its oldest receive. Needs
-/// IW_EXTENSIONS_*.
+/// Sends Immediate Data: the peer gets the eight octets in the completion of its oldest receive.
+/// Needs IW_EXTENSIONS_*.
 pub const IW_WR_IMMEDIATE: u32 = 3;
 /// An RDMA Write followed by Immediate Data; both are posted or neither.
 pub const IW_WR_WRITE_IMMEDIATE: u32 = 4;
-/// Adds `compare_add` to the peer's 8-byte word, in the fields of `compare_add_mask` (0: one field). The value
-/// before is stored in the one element, of 8 bytes. Needs IW_EXTENSIONS_*, as do the next two.
+/// Adds `compare_add` to the peer's 8-byte word, in the fields of `compare_add_mask` (0: one
+/// field). The value before is stored in the one element, of 8 bytes. Needs IW_EXTENSIONS_*, as do
+/// the next two.
 pub const IW_WR_FETCH_ADD: u32 = 5;
-/// Replaces the bits of `swap_mask` by those of `swap` if the word equals `compare_add` in the bits of
-/// `compare_add_mask`.
+/// Replaces the bits of `swap_mask` by those of `swap` if the word equals `compare_add` in the bits
+/// of `compare_add_mask`.
 pub const IW_WR_CMP_SWAP: u32 = 6;
 /// Replaces the word by `swap`.
 pub const IW_WR_SWAP: u32 = 7;
-/// Invalidates the local steering tag `invalidate_stag`: a region's permanently, that of a window or fast region until
-/// it is bound again. Does not wait for earlier requests that may need the tag, unless IW_SEND_LOCAL_FENCE is set.
+/// Invalidates the local steering tag `invalidate_stag`: a region's permanently, that of a window
+/// or fast region until it is bound again. Does not wait for earlier requests that may need the
+/// tag, unless IW_SEND_LOCAL_FENCE is set.
 pub const IW_WR_INVALIDATE: u32 = 8;
-/// Binds `window` to the one element, a part of memory that has IW_ACCESS_BIND. From then on the peer of this queue
-/// pair may use the window's tag with the rights of `access`, at the addresses of the element. Later requests of the
-/// list may use it.
+/// Binds `window` to the one element, a part of memory that has IW_ACCESS_BIND. From then on the
+/// peer of this queue pair may use the window's tag with the rights of `access`, at the addresses
+/// of the element. Later requests of the list may use it.
 pub const IW_WR_BIND: u32 = 9;
-/// Makes `fast_mr` a region of the one element, as above. Its tag is valid here and, with the rights of `access`,
-/// for the peer: in the whole protection domain, or with IW_SEND_STREAM_SCOPED on this queue pair only.
+/// Makes `fast_mr` a region of the one element, as above. Its tag is valid here and, with the
+/// rights of `access`, for the peer: in the whole protection domain, or with IW_SEND_STREAM_SCOPED
+/// on this queue pair only.
 pub const IW_WR_FAST_REGISTER: u32 = 10;
-/// Tests whether the peer supports atomic operations: adds 0 to a word of the peer. A peer without support ends the
-/// connection: IW_EVENT_PEER_LACKS_ATOMICS.
+/// Tests whether the peer supports atomic operations: adds 0 to a word of the peer. A peer without
+/// support ends the connection: IW_EVENT_PEER_LACKS_ATOMICS.
 pub const IW_WR_PROBE_ATOMICS: u32 = 11;
 
 /// Adds a completion on success. A failure always adds one.
@@ -92,7 +96,8 @@ pub struct iw_send_wr {
     pub opcode: u32,
     /// IW_SEND_*.
     pub flags: u32,
-    /// Elements. The call copies them; the memory that they name must not change until the completion.
+    /// Elements. The call copies them; the memory that they name must not change until the
+    /// completion.
     pub sges: *const iw_sge,
     /// The number of elements.
     pub sge_count: u32,
@@ -132,7 +137,8 @@ pub struct iw_send_wr {
 pub struct iw_recv_wr {
     /// Returned in the completion.
     pub wr_id: u64,
-    /// Elements. The call copies them; the program must not access the memory that they name until the completion.
+    /// Elements. The call copies them; the program must not access the memory that they name until
+    /// the completion.
     pub sges: *const iw_sge,
     /// The number of elements.
     pub sge_count: u32,
@@ -140,9 +146,9 @@ pub struct iw_recv_wr {
     pub reserved: u32,
 }
 
-/// Posts requests to a send queue in order. If one is refused, those before it are posted, and it and the rest are
-/// not. `posted`, which may be null, gets the number of posted requests. `size` is sizeof(struct iw_send_wr): programs call
-/// `iw_post_send`, which passes it.
+/// Posts requests to a send queue in order. If one is refused, those before it are posted, and it
+/// and the rest are not. `posted`, which may be null, gets the number of posted requests. `size` is
+/// sizeof(struct iw_send_wr): programs call `iw_post_send`, which passes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_post_send_sized(
     ctx: *mut iw_ctx,
@@ -161,8 +167,8 @@ pub unsafe extern "C" fn iw_post_send_sized(
     }
 }
 
-/// Posts receives in order, as `iw_post_send_sized` posts sends. `size` is sizeof(struct iw_recv_wr): programs call
-/// `iw_post_recv`, which passes it.
+/// Posts receives in order, as `iw_post_send_sized` posts sends. `size` is sizeof(struct
+/// iw_recv_wr): programs call `iw_post_recv`, which passes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_post_recv_sized(
     ctx: *mut iw_ctx,
@@ -177,7 +183,8 @@ pub unsafe extern "C" fn iw_post_recv_sized(
     unsafe { post_recvs(ctx, wrs, (size, count), posted, |context, wrs| context.post_recvs(qp, wrs)) }
 }
 
-/// Posts receives to a shared queue in order, as `iw_post_send_sized` posts sends. Programs call `iw_srq_post_recv`.
+/// Posts receives to a shared queue in order, as `iw_post_send_sized` posts sends. Programs call
+/// `iw_srq_post_recv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_post_recv_sized(
     ctx: *mut iw_ctx,

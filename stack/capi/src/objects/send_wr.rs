@@ -18,7 +18,8 @@ pub(super) unsafe fn elements<'a>(sges: *const iw_sge, count: u32) -> Result<&'a
     if count > SGES_MAX {
         return Err(fault!(IW_E_TOO_LONG, "sge_count = {count}: at most {SGES_MAX}"));
     }
-    // SAFETY: guaranteed by the caller; an element has the layout of `Sge`, and any numbers are valid.
+    // SAFETY: guaranteed by the caller; an element has the layout of `Sge`, and any numbers are
+    // valid.
     unsafe { read_slice(sges.cast(), count as usize, "sges") }
 }
 

@@ -10,8 +10,8 @@ pub fn here() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The folder with the library under its two names. `IRONWARP_CAPI_LIBRARY` names the folder of a build with other
-/// flags: `scripts/sanitizers.sh` sets it.
+/// The folder with the library under its two names. `IRONWARP_CAPI_LIBRARY` names the folder of a
+/// build with other flags: `scripts/sanitizers.sh` sets it.
 pub fn library() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -33,8 +33,9 @@ pub fn library() -> &'static Path {
     })
 }
 
-/// Cargo builds no shared library for a test, so it is asked to. Returns where cargo puts what it builds without a word
-/// about the profile. `IRONWARP_WHOLE_BUILD` selects as `build_options` of `scripts/packages.sh` does.
+/// Cargo builds no shared library for a test, so it is asked to. Returns where cargo puts what it
+/// builds without a word about the profile. `IRONWARP_WHOLE_BUILD` selects as `build_options` of
+/// `scripts/packages.sh` does.
 fn build() -> PathBuf {
     let selected: &[&str] = match std::env::var_os("IRONWARP_WHOLE_BUILD") {
         Some(_) => &["--workspace", "--lib", "--bins", "--tests", "--examples"],
@@ -92,7 +93,8 @@ pub fn pkg_config(what: &str) -> Vec<String> {
     String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()
 }
 
-/// Whether DPDK is here at all: without it the library is another one, and some programs have nothing to do.
+/// Whether DPDK is here at all: without it the library is another one, and some programs have
+/// nothing to do.
 pub fn has_dpdk() -> bool {
     cfg!(feature = "dpdk") && !pkg_config("--cflags").is_empty()
 }

@@ -1,4 +1,5 @@
-//! DDP segment headers (RFC 5041 s4.1 to s4.3), with the octets in them that belong to RDMAP (RFC 5040 s4.1).
+//! DDP segment headers (RFC 5041 s4.1 to s4.3), with the octets in them that belong to RDMAP
+//! (RFC 5040 s4.1).
 //!
 //! ```text
 //! tagged    | T L rsvd DV | ULP | STag:u32 | TO:u64 |
@@ -112,8 +113,8 @@ impl Header {
         }
     }
 
-    /// Returns the header octets at the front of `ulpdu`. Its first bit gives the length. `None` if the header is
-    /// truncated.
+    /// Returns the header octets at the front of `ulpdu`. Its first bit gives the length. `None` if
+    /// the header is truncated.
     pub fn header_octets(ulpdu: &[u8]) -> Option<&[u8]> {
         let tagged = ulpdu.first()? & TAGGED != 0;
         ulpdu.get(..if tagged { TAGGED_BYTES } else { UNTAGGED_BYTES })

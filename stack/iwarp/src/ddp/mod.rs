@@ -1,8 +1,8 @@
 //! DDP: direct data placement (RFC 5041).
 //!
-//! [`header`] encodes and decodes segment headers (s4). [`untagged`] keeps the message numbers of a queue and makes
-//! the checks of s7.1 for untagged segments. [`tagged`] maps refused memory accesses to DDP errors. `ironwarp_mem`
-//! does the placement.
+//! [`header`] encodes and decodes segment headers (s4). [`untagged`] keeps the message numbers of a
+//! queue and makes the checks of s7.1 for untagged segments. [`tagged`] maps refused memory
+//! accesses to DDP errors. `ironwarp_mem` does the placement.
 
 pub mod header;
 pub mod tagged;

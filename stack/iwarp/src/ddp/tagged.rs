@@ -8,8 +8,8 @@ impl From<AccessError> for DdpFault {
     fn from(refused: AccessError) -> Self {
         match refused {
             AccessError::UnknownStag | AccessError::Revoked => DdpFault::InvalidStag,
-            // RFC 5041 s7.2 has no code for a missing right. The steering tag allows no such placement, which is
-            // check 1 or 2 of s7.1. Linux reports it the same way.
+            // RFC 5041 s7.2 has no code for a missing right. The steering tag allows no such
+            // placement, which is check 1 or 2 of s7.1. Linux reports it the same way.
             AccessError::NoRight => DdpFault::InvalidStag,
             AccessError::WrongPd | AccessError::WrongStream => DdpFault::NotAssociated,
             AccessError::Bounds => DdpFault::BaseOrBounds,

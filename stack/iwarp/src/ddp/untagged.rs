@@ -1,8 +1,8 @@
 //! The receive side of one untagged queue (RFC 5041 s4.3, s5.3, s7.1).
 //!
-//! TCP delivers in order, so a segment must belong to message `msn` and start at the octet after the last placed one.
-//! Anything else is refused, because a gap would become a hole in a delivered message. RFC 5041 s5.3 says that
-//! senders should not send the segments of a message out of order.
+//! TCP delivers in order, so a segment must belong to message `msn` and start at the octet after
+//! the last placed one. Anything else is refused, because a gap would become a hole in a delivered
+//! message. RFC 5041 s5.3 says that senders should not send the segments of a message out of order.
 
 use ironwarp_types::Seq;
 
@@ -32,8 +32,8 @@ impl UntaggedQueue {
         self.placed
     }
 
-    /// Returns queue number, message number and offset of the first segment of the next message on queue 0, as in the
-    /// header; `None` while a message is incomplete.
+    /// Returns queue number, message number and offset of the first segment of the next message on
+    /// queue 0, as in the header; `None` while a message is incomplete.
     #[inline(always)]
     pub(crate) fn place_of_next(&self) -> Option<[u8; 12]> {
         if self.placed > 0 {
@@ -43,8 +43,8 @@ impl UntaggedQueue {
         Some([0, 0, 0, 0, a, b, c, d, 0, 0, 0, 0])
     }
 
-    /// Makes checks 2 to 5 of RFC 5041 s7.1. `buffer` is the size of the buffer posted for message `msn`, if there is
-    /// one.
+    /// Makes checks 2 to 5 of RFC 5041 s7.1. `buffer` is the size of the buffer posted for message
+    /// `msn`, if there is one.
     #[inline]
     pub fn check(
         &self,
@@ -64,8 +64,8 @@ impl UntaggedQueue {
         if end > u64::from(buffer) { Err(DdpFault::TooLong) } else { Ok(()) }
     }
 
-    /// Moves past a segment of `payload_bytes` that was checked and placed. Returns the length of the message if the
-    /// segment ends it.
+    /// Moves past a segment of `payload_bytes` that was checked and placed. Returns the length of
+    /// the message if the segment ends it.
     #[inline]
     pub fn advance(&mut self, last: bool, payload_bytes: usize) -> Option<u32> {
         // `check` has compared this sum with a 32-bit buffer size, so it does not wrap.

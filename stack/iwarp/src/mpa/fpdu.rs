@@ -4,9 +4,9 @@
 //! 0       2                    2+n        multiple of 4
 //! | n:u16 | ULPDU, n octets     | 0..3 zeros | CRC32c, least significant octet first |
 //! ```
-//! Encodes into the payload of a TCP segment and decodes from the in-order stream. A contiguous FPDU is used in
-//! place; a split one is gathered in the core's scratch buffer first. A wrong CRC ends the stream, and nothing of
-//! that FPDU is used.
+//! Encodes into the payload of a TCP segment and decodes from the in-order stream. A contiguous
+//! FPDU is used in place; a split one is gathered in the core's scratch buffer first. A wrong CRC
+//! ends the stream, and nothing of that FPDU is used.
 
 use ironwarp_arch::crc32c;
 use ironwarp_arch::one_pass::{self, CrcAndSum, PrefixCrc};
@@ -39,22 +39,26 @@ pub const fn fpdu_bytes(ulpdu_bytes: usize) -> usize {
     ((LENGTH_BYTES + ulpdu_bytes + 3) & !3) + CRC_BYTES
 }
 
-/// The longest ULPDU whose FPDU fits in `room` octets: EMSS - (6 + EMSS mod 4), without markers (RFC 5044 s4.5).
+/// The longest ULPDU whose FPDU fits in `room` octets: EMSS - (6 + EMSS mod 4), without markers
+/// (RFC 5044 s4.5).
 pub const fn mulpdu(room: usize) -> usize {
     let ulpdu = room.saturating_sub(LENGTH_BYTES + CRC_BYTES + room % 4);
     if ulpdu < MULPDU_BYTES_MAX { ulpdu } else { MULPDU_BYTES_MAX }
 }
 
-/// Completes the FPDU whose ULPDU is at `room[2..2 + ulpdu_bytes]`. Returns its length, or 0 if `room` is too short.
+/// Completes the FPDU whose ULPDU is at `room[2..2 + ulpdu_bytes]`. Returns its length, or 0 if
+/// `room` is too short.
 ///
-/// The CRC covers this private copy, so memory that changes during the call cannot put a wrong CRC on the wire.
+/// The CRC covers this private copy, so memory that changes during the call cannot put a wrong CRC
+/// on the wire.
 #[inline(always)]
 pub fn encode(room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
     encode_with::<false>(room, ulpdu_bytes, crc).0
 }
 
-/// [`encode`], which with `SUMMED` also returns the sum of the words of an FPDU with a CRC, for TCP's checksum, from the
-/// same pass. It pays for an FPDU of less than [`BYTES_MIN`](one_pass::BYTES_MIN) octets.
+/// [`encode`], which with `SUMMED` also returns the sum of the words of an FPDU with a CRC, for
+/// TCP's checksum, from the same pass. It pays for an FPDU of less than
+/// [`BYTES_MIN`](one_pass::BYTES_MIN) octets.
 #[inline(always)]
 pub fn encode_with<const SUMMED: bool>(room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> (usize, u32) {
     let Ok(length) = u16::try_from(ulpdu_bytes) else { return (0, 0) };
@@ -72,14 +76,16 @@ pub fn encode_with<const SUMMED: bool>(room: &mut [u8], ulpdu_bytes: usize, crc:
     let both = match (SUMMED, crc) {
         (true, _) => one_pass::seal_short(covered.as_chunks().0),
         (false, true) => CrcAndSum { crc: crc32c(covered), sum: 0 },
-        // RFC 5044 s4.1: with CRCs off the field is still present. Its value does not matter; peers send zeros.
+        // RFC 5044 s4.1: with CRCs off the field is still present. Its value does not matter; peers
+        // send zeros.
         (false, false) => CrcAndSum { crc: 0, sum: 0 },
     };
     *field = both.crc.to_le_bytes();
     (whole, both.sum)
 }
 
-/// Returns the FPDU at the front of `room`, for one pass over its payload; `None` if it has a pad or takes several passes.
+/// Returns the FPDU at the front of `room`, for one pass over its payload; `None` if it has a pad
+/// or takes several passes.
 pub(super) fn in_one_pass(
     room: &mut [u8],
     header_bytes: usize,
@@ -122,14 +128,15 @@ pub fn split_whole(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     bytes.split_at_checked(fpdu_bytes(u16::from_be_bytes(*length).into()))
 }
 
-/// Returns how many bytes the CRC of the FPDU at the front of `bytes` covers; 0 if not all of it is there.
+/// Returns how many bytes the CRC of the FPDU at the front of `bytes` covers; 0 if not all of it is
+/// there.
 pub fn covered_bytes(bytes: &[u8]) -> usize {
     split_whole(bytes).map_or(0, |(whole, _)| whole.len() - CRC_BYTES)
 }
 
-/// Returns the sum of a short segment whose payload, behind `header_bytes`, is one whole FPDU, and the CRC of that, from one
-/// pass. `None` for any other segment, or a header with options other than timestamps. Whether the stream uses CRCs is not
-/// known here.
+/// Returns the sum of a short segment whose payload, behind `header_bytes`, is one whole FPDU, and
+/// the CRC of that, from one pass. `None` for any other segment, or a header with options other
+/// than timestamps. Whether the stream uses CRCs is not known here.
 #[inline(always)]
 pub fn sum_and_crc(segment: &[u8], header_bytes: usize) -> Option<(u32, PrefixCrc)> {
     let (front, payload) = segment.split_at_checked(header_bytes)?;
@@ -160,7 +167,8 @@ pub fn decode(fpdu: &[u8], crc: bool) -> Result<&[u8], MpaFault> {
 #[inline(always)]
 pub fn decode_with(fpdu: &[u8], crc: bool, known: PrefixCrc) -> Result<&[u8], MpaFault> {
     let (covered, field) = fpdu.split_last_chunk::<CRC_BYTES>().ok_or(MpaFault::Crc)?;
-    // RFC 5044 s4.4: a mismatch makes the FPDU invalid. s4.1: the CRC is not checked when CRCs are off.
+    // RFC 5044 s4.4: a mismatch makes the FPDU invalid. s4.1: the CRC is not checked when CRCs are
+    // off.
     if crc {
         let value = if known.bytes as usize == covered.len() { known.crc } else { crc32c(covered) };
         if value != u32::from_le_bytes(*field) {
@@ -205,8 +213,8 @@ mod tests {
         assert_eq!(sum_and_crc(&[0; 8], 20), None);
     }
 
-    /// RFC 5044 s4.4, figure 5: a Send of 24 zero octets. The CRC also covers the marker at its front.
-    /// RFC 5041 s3.
+    /// RFC 5044 s4.4, figure 5: a Send of 24 zero octets. The CRC also covers the marker at its
+    /// front. RFC 5041 s3.
     #[test]
     fn the_crc_of_the_first_example_matches_the_rfc() {
         let mut covered =

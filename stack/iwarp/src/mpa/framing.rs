@@ -59,8 +59,9 @@ impl Mpa {
         }
     }
 
-    /// Checks the FPDU of `size` octets at the front of `bytes` and returns its ULPDU. Without markers and in one piece it
-    /// is not copied. Others are gathered in `scratch`, of `FPDU_MARKED_BYTES_MAX` octets.
+    /// Checks the FPDU of `size` octets at the front of `bytes` and returns its ULPDU. Without
+    /// markers and in one piece it is not copied. Others are gathered in `scratch`, of
+    /// `FPDU_MARKED_BYTES_MAX` octets.
     #[inline]
     pub fn decode<'a>(
         &mut self,
@@ -149,8 +150,8 @@ impl Framing for Mpa {
         }
     }
 
-    /// One pass needs the headers before the payload, and no pad or marker behind them: only the last segment of a message
-    /// may have a pad.
+    /// One pass needs the headers before the payload, and no pad or marker behind them: only the
+    /// last segment of a message may have a pad.
     #[inline(always)]
     fn in_one_pass<'a>(
         &self,

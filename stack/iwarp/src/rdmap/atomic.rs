@@ -1,13 +1,13 @@
-//! Headers of Atomic Requests and Atomic Responses (RFC 7306 s5.2). The header is the whole payload of either
-//! message.
+//! Headers of Atomic Requests and Atomic Responses (RFC 7306 s5.2). The header is the whole payload
+//! of either message.
 //!
 //! ```text
 //! request   | reserved:28 AOpCode:4 | identifier:u32 | STag:u32 | TO:u64 | data:u64 | mask:u64 | compare:u64 | mask:u64 |
 //! response  | identifier:u32 | original value:u64 |
 //! ```
-//! Fields are big-endian on the wire and numbers in these types, so the byte order of memory does not matter here.
-//! `ironwarp_mem` carries the operations out. A request that cannot be decoded or is not allowed ends the stream with
-//! the error in [`RdmapFault`], before the word is accessed.
+//! Fields are big-endian on the wire and numbers in these types, so the byte order of memory does
+//! not matter here. `ironwarp_mem` carries the operations out. A request that cannot be decoded or
+//! is not allowed ends the stream with the error in [`RdmapFault`], before the word is accessed.
 
 use ironwarp_mem::{AtomicOp, WordError};
 use ironwarp_types::STag;
@@ -19,7 +19,8 @@ use super::{RdmapFault, Rfc7306Profile};
 /// Octets of an Atomic Request (RFC 7306 s4, s5.2.1, figure 4).
 pub const ATOMIC_REQUEST_BYTES: usize = size_of::<RequestWire>();
 
-/// Octets of an Atomic Response (RFC 7306 s5.2.2, figure 6). The 32 octets that s4 mentions match neither figure.
+/// Octets of an Atomic Response (RFC 7306 s5.2.2, figure 6). The 32 octets that s4 mentions match
+/// neither figure.
 pub const ATOMIC_RESPONSE_BYTES: usize = size_of::<ResponseWire>();
 
 const _: () = assert!(ATOMIC_REQUEST_BYTES == 52 && ATOMIC_RESPONSE_BYTES == 12);
@@ -76,8 +77,8 @@ struct ResponseWire {
 }
 
 impl AtomicRequest {
-    /// Decodes a payload, which must be exactly one header. An operation that the profile lacks is treated as an
-    /// unknown message (RFC 7306 s1.1, s5.2.1).
+    /// Decodes a payload, which must be exactly one header. An operation that the profile lacks is
+    /// treated as an unknown message (RFC 7306 s1.1, s5.2.1).
     pub fn decode(payload: &[u8], profile: Rfc7306Profile) -> Result<AtomicRequest, RdmapFault> {
         let wire = RequestWire::ref_from_bytes(payload).map_err(|_| RdmapFault::Unspecified)?;
         Ok(AtomicRequest {
@@ -113,8 +114,8 @@ impl AtomicRequest {
 }
 
 impl RequestWire {
-    /// RFC 7306 s5.2.1: the 28 bits before the code are ignored, and so is every field that the operation does not
-    /// use.
+    /// RFC 7306 s5.2.1: the 28 bits before the code are ignored, and so is every field that the
+    /// operation does not use.
     fn operation(&self, profile: Rfc7306Profile) -> Result<AtomicOp, RdmapFault> {
         let (data, mask) = (self.data.get(), self.mask.get());
         match self.operation.get() & OPERATION_MASK {
@@ -136,8 +137,9 @@ impl AtomicResponse {
         Ok(AtomicResponse { identifier: wire.identifier.get(), original: wire.original.get() })
     }
 
-    /// Decodes the payload of the response to request `identifier`, the oldest outstanding one. A response with
-    /// another identifier answers a request that was never sent or is not the oldest (RFC 7306 s5.2.2, s7).
+    /// Decodes the payload of the response to request `identifier`, the oldest outstanding one. A
+    /// response with another identifier answers a request that was never sent or is not the oldest
+    /// (RFC 7306 s5.2.2, s7).
     pub fn decode_for(payload: &[u8], identifier: u32) -> Result<AtomicResponse, RdmapFault> {
         let response = AtomicResponse::decode(payload)?;
         if response.identifier == identifier { Ok(response) } else { Err(RdmapFault::StreamCatastrophic) }
@@ -151,8 +153,8 @@ impl AtomicResponse {
 }
 
 impl From<WordError> for RdmapFault {
-    /// RFC 5040 s7.2: the checks are those of a Read Request's source, which RFC 7306 does not repeat for Atomics.
-    /// RFC 7306 s8.2 adds the check of the alignment.
+    /// RFC 5040 s7.2: the checks are those of a Read Request's source, which RFC 7306 does not
+    /// repeat for Atomics. RFC 7306 s8.2 adds the check of the alignment.
     fn from(refused: WordError) -> Self {
         match refused {
             WordError::Access(error) => error.into(),

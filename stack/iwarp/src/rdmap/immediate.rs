@@ -1,8 +1,8 @@
 //! Immediate Data: eight octets that the peer receives in a completion (RFC 7306 s6).
 //!
-//! Encodes and decodes the whole payload of one untagged segment on queue 0, in one numbering with Sends. The octets
-//! are carried unchanged, in no byte order; their meaning is the application's. A payload of any other length is an
-//! error of the message.
+//! Encodes and decodes the whole payload of one untagged segment on queue 0, in one numbering with
+//! Sends. The octets are carried unchanged, in no byte order; their meaning is the application's. A
+//! payload of any other length is an error of the message.
 
 use super::RdmapFault;
 
@@ -84,7 +84,8 @@ mod tests {
         assert_eq!(segment(profile, Opcode::Immediate, 2), PLAIN);
     }
 
-    /// RFC7306-6.3-07: a payload of any other length is refused, with the code for unspecified errors.
+    /// RFC7306-6.3-07: a payload of any other length is refused, with the code for unspecified
+    /// errors.
     #[test]
     fn any_other_length_is_refused() {
         for bytes in [0, 1, 7, 9, 16, 1000] {

@@ -1,9 +1,10 @@
 //! RDMAP: the operations (RFC 5040, RFC 7306).
 //!
-//! [`opcode`] encodes the control octet (s4.1). [`read`] has the header of a Read Request and the bounded queue of
-//! local requests that wait for a response. [`responder_queue`] is the queue of responses to the peer's requests
-//! (s4.4, s5.2, s6.1). [`atomic`] and [`immediate`] are the messages of RFC 7306, and [`rfc7306_profile`] the
-//! differences of its drafts. [`terminate`] is the message that ends a stream (s4.8, s5.4).
+//! [`opcode`] encodes the control octet (s4.1). [`read`] has the header of a Read Request and the
+//! bounded queue of local requests that wait for a response. [`responder_queue`] is the queue of
+//! responses to the peer's requests (s4.4, s5.2, s6.1). [`atomic`] and [`immediate`] are the
+//! messages of RFC 7306, and [`rfc7306_profile`] the differences of its drafts. [`terminate`] is
+//! the message that ends a stream (s4.8, s5.4).
 
 pub mod atomic;
 pub mod immediate;
@@ -85,8 +86,9 @@ impl From<AccessError> for RdmapFault {
 }
 
 impl From<InvalidateError> for RdmapFault {
-    /// RFC 5040 s5.3: a tag of another stream cannot be invalidated. s7.2, check 4: a tag that is not valid is
-    /// reported as invalid. s8.1.1 (7): the peer cannot invalidate a tag that several streams share.
+    /// RFC 5040 s5.3: a tag of another stream cannot be invalidated. s7.2, check 4: a tag that is
+    /// not valid is reported as invalid. s8.1.1 (7): the peer cannot invalidate a tag that several
+    /// streams share.
     fn from(refused: InvalidateError) -> Self {
         match refused {
             InvalidateError::NotStreamScoped

@@ -44,9 +44,9 @@ impl Opcode {
         VERSION << VERSION_SHIFT | self as u8
     }
 
-    /// Decodes a control octet. RFC 5040 s7.2: the operation is checked first, then the version. The reserved bits
-    /// are ignored. Version 0 is the RDMA Consortium's protocol; its peers do not speak MPA revision 1, so they never
-    /// reach this point.
+    /// Decodes a control octet. RFC 5040 s7.2: the operation is checked first, then the version.
+    /// The reserved bits are ignored. Version 0 is the RDMA Consortium's protocol; its peers do not
+    /// speak MPA revision 1, so they never reach this point.
     #[inline]
     pub fn decode(control: u8) -> Result<Opcode, RdmapFault> {
         let opcode = Opcode::operation(control)?;
@@ -150,7 +150,8 @@ mod tests {
         }
     }
 
-    /// RFC7306-4.1-01 and RFC7306-4.1-02: four more operations of the same version. All others remain unknown.
+    /// RFC7306-4.1-01 and RFC7306-4.1-02: four more operations of the same version. All others
+    /// remain unknown.
     #[test]
     fn the_operations_of_rfc_7306_round_trip() {
         for code in 0..12u8 {

@@ -1,7 +1,8 @@
-//! The header of Read Requests, and the queue of local requests that wait for a response (RFC 5040 s4.4, s5.2, s6.1).
+//! The header of Read Requests, and the queue of local requests that wait for a response
+//! (RFC 5040 s4.4, s5.2, s6.1).
 //!
-//! The queue holds at most ORD requests. Its size is fixed when the queue pair is created, and it never allocates
-//! afterwards.
+//! The queue holds at most ORD requests. Its size is fixed when the queue pair is created, and it
+//! never allocates afterwards.
 
 use std::collections::VecDeque;
 
@@ -18,14 +19,15 @@ pub const READ_REQUEST_BYTES: usize = size_of::<Wire>();
 
 const _: () = assert!(READ_REQUEST_BYTES == 28);
 
-/// Reads for which there is always room, whatever depth was negotiated: the ready-to-receive indication (RFC 6581
-/// s9.1).
+/// Reads for which there is always room, whatever depth was negotiated: the ready-to-receive
+/// indication (RFC 6581 s9.1).
 pub(super) const RTR_READS: u16 = 1;
 
 /// The fields of a Read Request (RFC 5040 s4.4, figure 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadRequest {
-    /// The buffer of the requester. The responder copies this field to the response and does not interpret it.
+    /// The buffer of the requester. The responder copies this field to the response and does not
+    /// interpret it.
     pub sink_stag: STag,
     /// The offset in that buffer.
     pub sink_to: u64,
@@ -72,8 +74,8 @@ impl ReadRequest {
         zerocopy::transmute!(wire)
     }
 
-    /// Returns the request without its first `done` octets, which were already sent (RFC 5040 s4.8, Terminated RDMA
-    /// Header).
+    /// Returns the request without its first `done` octets, which were already sent (RFC 5040 s4.8,
+    /// Terminated RDMA Header).
     pub fn advanced(&self, done: u32) -> ReadRequest {
         ReadRequest {
             sink_to: self.sink_to.wrapping_add(done.into()),
@@ -103,8 +105,8 @@ pub struct OutstandingRequest {
     pub atomic: bool,
 }
 
-/// The outstanding Reads and atomic operations, oldest first: at most ORD together (RFC 7306 s5.2). The first one
-/// allocates the memory of all: most queue pairs have none.
+/// The outstanding Reads and atomic operations, oldest first: at most ORD together (RFC 7306 s5.2).
+/// The first one allocates the memory of all: most queue pairs have none.
 #[derive(Debug)]
 pub struct OutstandingRequests {
     reads: VecDeque<OutstandingRequest>,
@@ -130,8 +132,8 @@ impl OutstandingRequests {
         self.reads.capacity() > 0 || allocate(&mut self.reads, self.depth)
     }
 
-    /// Adds the ready-to-receive indication, always the first Read of a connection. ORD does not limit it. The caller has
-    /// reserved memory.
+    /// Adds the ready-to-receive indication, always the first Read of a connection. ORD does not
+    /// limit it. The caller has reserved memory.
     pub fn push_rtr(&mut self, read: OutstandingRequest) {
         if self.reads.is_empty() {
             self.reads.push_back(read);
@@ -166,8 +168,8 @@ impl OutstandingRequests {
         }
     }
 
-    /// Checks that a response segment continues the oldest Read exactly: same buffer, next octet, not too long, and
-    /// last if and only if it ends the Read. RFC 5040 s5.2.2 allows these checks.
+    /// Checks that a response segment continues the oldest Read exactly: same buffer, next octet,
+    /// not too long, and last if and only if it ends the Read. RFC 5040 s5.2.2 allows these checks.
     #[inline]
     pub fn check(&self, header: &Tagged, payload_bytes: usize) -> Result<(), Terminate> {
         // A response without a Read is a message that is not allowed here.
@@ -186,8 +188,9 @@ impl OutstandingRequests {
         Ok(())
     }
 
-    /// Returns whether a segment lies within the missing part of the oldest Read, without its last octet. Such a
-    /// segment cannot belong to any other request, so it may be placed before its predecessors.
+    /// Returns whether a segment lies within the missing part of the oldest Read, without its last
+    /// octet. Such a segment cannot belong to any other request, so it may be placed before its
+    /// predecessors.
     pub fn accepts_out_of_order(&self, header: &Tagged, payload_bytes: usize) -> bool {
         let is_read = |head: &&OutstandingRequest| head.sink_stag == header.stag && !head.atomic;
         let Some(head) = self.reads.front().filter(is_read) else { return false };
@@ -197,7 +200,8 @@ impl OutstandingRequests {
         ahead.checked_add(payload_bytes as u64).is_some_and(|end| end < missing)
     }
 
-    /// Moves past a segment that was checked and placed. Returns the oldest Read if the segment ends it.
+    /// Moves past a segment that was checked and placed. Returns the oldest Read if the segment
+    /// ends it.
     #[inline]
     pub fn advance(&mut self, last: bool, payload_bytes: usize) -> Option<OutstandingRequest> {
         if last {
@@ -214,7 +218,8 @@ impl OutstandingRequests {
         self.reads.front()
     }
 
-    /// Returns whether an atomic operation is outstanding, so that an Atomic Response finds a buffer.
+    /// Returns whether an atomic operation is outstanding, so that an Atomic Response finds a
+    /// buffer.
     pub fn has_atomic(&self) -> bool {
         self.reads.iter().any(|read| read.atomic)
     }
@@ -225,7 +230,8 @@ impl OutstandingRequests {
     }
 }
 
-/// Allocates the memory of a queue of `depth` entries, which it keeps. Returns whether there was memory.
+/// Allocates the memory of a queue of `depth` entries, which it keeps. Returns whether there was
+/// memory.
 #[cold]
 #[inline(never)]
 pub(super) fn allocate<T>(queue: &mut VecDeque<T>, depth: u16) -> bool {
@@ -285,7 +291,8 @@ mod tests {
         assert_eq!(reads.check(&segment(5, 130, true), 0), code(0, 2, 6));
     }
 
-    /// A segment out of order must lie in the missing part of the oldest Read and must not contain its last octet.
+    /// A segment out of order must lie in the missing part of the oldest Read and must not contain
+    /// its last octet.
     #[test]
     fn an_out_of_order_response_must_lie_in_the_missing_part_of_the_oldest_read() {
         let mut reads = waiting(30);

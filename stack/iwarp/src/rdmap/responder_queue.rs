@@ -1,11 +1,13 @@
-//! The queue of responses to the peer's Reads and atomic operations (RFC 5040 s5.2, s6.1; RFC 7306 s5.2).
+//! The queue of responses to the peer's Reads and atomic operations (RFC 5040 s5.2, s6.1;
+//! RFC 7306 s5.2).
 //!
-//! The queue holds at most IRD requests. Its size is fixed when the queue pair is created, and it never allocates
-//! afterwards.
+//! The queue holds at most IRD requests. Its size is fixed when the queue pair is created, and it
+//! never allocates afterwards.
 //!
-//! Responses are sent in the order of the requests. An atomic operation on a word of this core is carried out when
-//! its response is the next to be sent. An operation on another core's word is forwarded earlier: as soon as no
-//! operation before it still has to run on this core or on a third core.
+//! Responses are sent in the order of the requests. An atomic operation on a word of this core is
+//! carried out when its response is the next to be sent. An operation on another core's word is
+//! forwarded earlier: as soon as no operation before it still has to run on this core or on a third
+//! core.
 //!
 //! ```text
 //!  oldest | Completed .. Completed | Forwarded .. Forwarded | Atomic, Read .. | newest
@@ -34,8 +36,8 @@ pub struct InboundRead {
 }
 
 impl InboundRead {
-    /// Returns the Read Request as a Terminate shows it (RFC 5040 s4.8). The DDP header is rebuilt, because it was
-    /// not stored. The RDMAP header is that of the part that is not answered.
+    /// Returns the Read Request as a Terminate shows it (RFC 5040 s4.8). The DDP header is rebuilt,
+    /// because it was not stored. The RDMAP header is that of the part that is not answered.
     pub(crate) fn terminated_headers(&self) -> TerminatedHeaders {
         let mut ulpdu = [0; UNTAGGED_BYTES + READ_REQUEST_BYTES];
         Untagged::whole(Opcode::ReadRequest.control(), READ_QUEUE, self.msn).encode(&mut ulpdu);
@@ -54,8 +56,8 @@ pub enum ResponderEntry {
         request: AtomicRequest,
         /// The number of the request on queue 1, needed for a Terminate.
         msn: u32,
-        /// The owner core of the word, if only that core may change it and it is another one. `None` remains right while
-        /// the tag is valid.
+        /// The owner core of the word, if only that core may change it and it is another one.
+        /// `None` remains right while the tag is valid.
         owner: Option<CoreId>,
     },
     /// The response to an operation that was forwarded to the owner core.
@@ -95,8 +97,8 @@ impl ResponderEntry {
     }
 }
 
-/// The responses to Reads and atomic operations, oldest first: at most IRD (RFC 7306 s5.2). The first one allocates the
-/// memory of all, which a peer cannot make more.
+/// The responses to Reads and atomic operations, oldest first: at most IRD (RFC 7306 s5.2). The
+/// first one allocates the memory of all, which a peer cannot make more.
 #[derive(Debug)]
 pub struct ResponderQueue {
     responses: VecDeque<ResponderEntry>,
@@ -162,7 +164,8 @@ impl ResponderQueue {
         }
     }
 
-    /// Records that `bytes` more of the oldest response were sent. Removes it if they were the last.
+    /// Records that `bytes` more of the oldest response were sent. Removes it if they were the
+    /// last.
     pub fn advance(&mut self, bytes: u32, last: bool) {
         if last {
             self.responses.pop_front();
@@ -174,8 +177,8 @@ impl ResponderQueue {
 
     /// Returns the atomic operation to forward next, its number and its owner core.
     ///
-    /// RFC 7306 s5.4, s7: an operation begins only when all earlier ones are done, or are with the same owner core,
-    /// which keeps the order. No operation begins after one that was refused.
+    /// RFC 7306 s5.4, s7: an operation begins only when all earlier ones are done, or are with the
+    /// same owner core, which keeps the order. No operation begins after one that was refused.
     #[inline]
     pub fn next_to_forward(&self) -> Option<(AtomicRequest, u32, CoreId)> {
         match self.responses.get(usize::from(self.begun)) {
@@ -198,7 +201,8 @@ impl ResponderQueue {
         self.forwarded += 1;
     }
 
-    /// Records the outcome of forwarded request `msn`. Returns whether that request is the oldest one that waits.
+    /// Records the outcome of forwarded request `msn`. Returns whether that request is the oldest
+    /// one that waits.
     pub fn complete_forwarded(&mut self, msn: u32, outcome: Result<u64, WordError>) -> bool {
         let oldest = self.begun.saturating_sub(self.forwarded);
         match self.responses.get_mut(usize::from(oldest)) {
@@ -290,8 +294,8 @@ mod tests {
         std::iter::from_fn(forward).collect()
     }
 
-    /// RFC 7306 s7: nothing is forwarded past a Read, past a word of this core, or while another owner core has an
-    /// operation.
+    /// RFC 7306 s7: nothing is forwarded past a Read, past a word of this core, or while another
+    /// owner core has an operation.
     #[test]
     fn only_operations_of_one_owner_core_are_forwarded_together() {
         use PeerRequest::{OtherCore, OwnCore, Read};
@@ -314,8 +318,8 @@ mod tests {
         assert!(matches!(queue.sendable(), Some(ResponderEntry::Completed { msn: 1, outcome: Ok(7), .. })));
     }
 
-    /// RFC 7306 s7: operations after a refused one have no effect, so none of them is forwarded. The stream ends only
-    /// when the refused one is the next response to send.
+    /// RFC 7306 s7: operations after a refused one have no effect, so none of them is forwarded.
+    /// The stream ends only when the refused one is the next response to send.
     #[test]
     fn nothing_is_forwarded_after_a_refused_operation() {
         for owner in [1, 2] {
@@ -327,7 +331,8 @@ mod tests {
         }
     }
 
-    /// An outcome must belong to the oldest forwarded operation. After the end of the stream there is none.
+    /// An outcome must belong to the oldest forwarded operation. After the end of the stream there
+    /// is none.
     #[test]
     fn an_outcome_must_belong_to_the_oldest_forwarded_operation() {
         let mut queue = queue(&[PeerRequest::OtherCore(1), PeerRequest::OtherCore(1)]);
@@ -340,8 +345,9 @@ mod tests {
     }
 
     proptest! {
-        /// For all requests and all timings of outcomes: a request begins when all earlier ones are done or are with
-        /// the same owner core. It has one outcome, and responses are sent in the order of the requests.
+        /// For all requests and all timings of outcomes: a request begins when all earlier ones are
+        /// done or are with the same owner core. It has one outcome, and responses are sent in the
+        /// order of the requests.
         #[test]
         fn requests_begin_in_order_and_responses_are_sent_in_order(
             requests in prop::collection::vec(

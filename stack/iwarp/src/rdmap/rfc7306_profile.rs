@@ -1,11 +1,12 @@
 //! The variant of RFC 7306 that a stream uses: the RFC or one of its drafts.
 //!
-//! The drafts have the same headers and operations and differ on the wire in three points. Drafts -01 and -03 have
-//! Swap (AOpCode 1). Figure 2 of draft -01 shows queue 1 for the Atomic Response and for Immediate Data with
-//! Solicited Event, where its text says 3 and 0. The default is the RFC.
+//! The drafts have the same headers and operations and differ on the wire in three points. Drafts
+//! -01 and -03 have Swap (AOpCode 1). Figure 2 of draft -01 shows queue 1 for the Atomic Response
+//! and for Immediate Data with Solicited Event, where its text says 3 and 0. The default is the
+//! RFC.
 //!
-//! A message is numbered on the queue on which it is sent. With the queues of figure 2, responses and solicited
-//! immediates are therefore numbered among the sender's own Read and Atomic Requests.
+//! A message is numbered on the queue on which it is sent. With the queues of figure 2, responses
+//! and solicited immediates are therefore numbered among the sender's own Read and Atomic Requests.
 
 use super::{ATOMIC_RESPONSE_QUEUE, Opcode, READ_QUEUE, SEND_QUEUE, TERMINATE_QUEUE};
 use crate::ddp::Untagged;
@@ -39,8 +40,8 @@ impl Rfc7306Profile {
         }
     }
 
-    /// Returns the operation of a segment if that operation is allowed on the segment's queue. The version is not
-    /// checked, because DDP errors take precedence over a wrong version.
+    /// Returns the operation of a segment if that operation is allowed on the segment's queue. The
+    /// version is not checked, because DDP errors take precedence over a wrong version.
     pub fn expected(self, header: &Untagged) -> Option<Opcode> {
         let opcode = Opcode::operation_extended(header.ulp).ok()?;
         (self.queue(opcode) == Some(header.qn)).then_some(opcode)
@@ -110,7 +111,8 @@ mod tests {
         }
     }
 
-    /// RFC7306-4.1-04: the receiver ignores the tag field. RFC7306-8.2-04: it does not ignore the version.
+    /// RFC7306-4.1-04: the receiver ignores the tag field. RFC7306-8.2-04: it does not ignore the
+    /// version.
     #[test]
     fn the_tag_field_is_ignored_and_the_version_is_checked() {
         let good = Untagged { ulp_word: 0xdead_beef, ..header(Opcode::AtomicRequest, 1) };

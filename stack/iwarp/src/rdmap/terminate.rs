@@ -3,9 +3,9 @@
 //! ```text
 //! | Layer:4 EType:4 | Code:8 | M D R 0.. | 0 |  [ segment length:u16 | DDP header:14/18 | [ Read Request header:28 ] ]
 //! ```
-//! Figure 10 says which headers are included. MPA errors and local errors include none. DDP errors and operation
-//! errors include the DDP header of the segment. Protection errors of a Read Request also include the header of the
-//! request.
+//! Figure 10 says which headers are included. MPA errors and local errors include none. DDP errors
+//! and operation errors include the DDP header of the segment. Protection errors of a Read Request
+//! also include the header of the request.
 
 use super::read::READ_REQUEST_BYTES;
 use crate::ddp::{Header, UNTAGGED_BYTES};
@@ -24,19 +24,21 @@ const D: u8 = 0x40;
 const R: u8 = 0x20;
 
 impl Terminate {
-    /// Decodes the error in a received Terminate; `None` if the payload is shorter than the control field and the
-    /// reserved octets after it.
+    /// Decodes the error in a received Terminate; `None` if the payload is shorter than the control
+    /// field and the reserved octets after it.
     ///
-    /// Linux siw lays out its bit fields in the machine's order, so the two nibbles are swapped and the three header
-    /// bits are at the wrong end. Any of these marks such a message: header bits at the low end only, a layer that
-    /// does not exist, or a start-up error (RFC 6581 s8) when `starting` is false. The last is needed because siw
-    /// includes no header and its "unexpected opcode" has the octets of "insufficient IRD".
+    /// Linux siw lays out its bit fields in the machine's order, so the two nibbles are swapped and
+    /// the three header bits are at the wrong end. Any of these marks such a message: header bits
+    /// at the low end only, a layer that does not exist, or a start-up error (RFC 6581 s8) when
+    /// `starting` is false. The last is needed because siw includes no header and its "unexpected
+    /// opcode" has the octets of "insufficient IRD".
     pub fn decode(payload: &[u8], starting: bool) -> Option<Terminate> {
         let [kinds, code, bits, _, ..] = *payload else { return None };
         let (high, low) = (kinds >> 4, kinds & 0x0f);
         let bits_swapped = bits & (M | D | R) == 0 && bits & 0x07 != 0;
         let nibbles_swapped = high > Self::LAYER_LLP && low <= Self::LAYER_LLP;
-        // RFC 6581 s8: an initiator sends codes 6 and 7 before anything else. MPA has no higher codes.
+        // RFC 6581 s8: an initiator sends codes 6 and 7 before anything else. MPA has no higher
+        // codes.
         let last = if starting { MpaFault::NoMatchingRtr } else { MpaFault::LocalCatastrophic };
         let not_of_mpa = (high, low) == (Self::LAYER_LLP, 0) && code > last as u8 && bits & (M | D | R) == 0;
         let (layer, etype) =
@@ -44,7 +46,8 @@ impl Terminate {
         Some(Terminate { layer, etype, code })
     }
 
-    /// Returns the control octet of the untagged segment that a received Terminate includes, if it includes one.
+    /// Returns the control octet of the untagged segment that a received Terminate includes, if it
+    /// includes one.
     pub fn terminated_control_octet(payload: &[u8]) -> Option<u8> {
         let (control, included) = payload.split_first_chunk::<{ CONTROL_BYTES + 2 }>()?;
         match Header::decode(included).ok()? {
@@ -53,7 +56,8 @@ impl Terminate {
         }
     }
 
-    /// Returns whether this is a local error of the sender, not caused by a message of the other side.
+    /// Returns whether this is a local error of the sender, not caused by a message of the other
+    /// side.
     pub fn is_local_catastrophic(self) -> bool {
         let start_up =
             Terminate { layer: Self::LAYER_LLP, etype: 0, code: MpaFault::LocalCatastrophic as u8 };
@@ -97,7 +101,8 @@ impl TerminatedHeaders {
         self
     }
 
-    /// Writes the Terminate header for `error` to the front of `out`. Returns its length, or 0 if `out` is too short.
+    /// Writes the Terminate header for `error` to the front of `out`. Returns its length, or 0 if
+    /// `out` is too short.
     pub fn encode(&self, error: Terminate, out: &mut [u8]) -> usize {
         let Some(out) = out.get_mut(..TERMINATE_BYTES_MAX) else { return 0 };
         let Some((control, rest)) = out.split_first_chunk_mut::<CONTROL_BYTES>() else { return 0 };
@@ -207,8 +212,8 @@ mod tests {
         }
     }
 
-    /// RFC 6581 s8: an initiator reports an error in the reply before it sends anything else. Later, the same octets
-    /// are siw's "unexpected opcode" without a header (RFC 5040 s4.8).
+    /// RFC 6581 s8: an initiator reports an error in the reply before it sends anything else.
+    /// Later, the same octets are siw's "unexpected opcode" without a header (RFC 5040 s4.8).
     #[test]
     fn a_start_up_error_after_start_up_has_swapped_octets() {
         let of_rdmap = |code| Some(Terminate { layer: 0, etype: 2, code });

@@ -1,12 +1,15 @@
-//! Atomic operations on words that other cores own. They are forwarded in core messages, so no lock is needed.
+//! Atomic operations on words that other cores own. They are forwarded in core messages, so no lock
+//! is needed.
 //!
-//! A request for another core's word goes to [`AtomicForwarder::forward_atomic`] as soon as the order of its stream
-//! allows ([`ResponderQueue`](crate::rdmap::ResponderQueue)). Its response is sent after the outcome has arrived, in
-//! the order of the requests. The owner core resolves the STag again, so it refuses a tag that was revoked in the
-//! meantime. The stream then ends after the responses to all earlier requests. Outcomes for a stream that has ended
-//! are dropped, although the operation may have been done (RFC 5040 s6.2.1 leaves that open).
+//! A request for another core's word goes to [`AtomicForwarder::forward_atomic`] as soon as the
+//! order of its stream allows ([`ResponderQueue`](crate::rdmap::ResponderQueue)). Its response is
+//! sent after the outcome has arrived, in the order of the requests. The owner core resolves the
+//! STag again, so it refuses a tag that was revoked in the meantime. The stream then ends after the
+//! responses to all earlier requests. Outcomes for a stream that has ended are dropped, although
+//! the operation may have been done (RFC 5040 s6.2.1 leaves that open).
 //!
-//! A stream without a credit forwards nothing until the core loop calls [`Stream::on_forward_credit`].
+//! A stream without a credit forwards nothing until the core loop calls
+//! [`Stream::on_forward_credit`].
 
 use ironwarp_mem::WordError;
 use ironwarp_types::CoreId;
@@ -29,8 +32,8 @@ impl<F: Framing> Stream<F> {
         }
     }
 
-    /// Takes the outcome of the operation that was forwarded with `serial`. Returns whether the stream was waiting
-    /// for it.
+    /// Takes the outcome of the operation that was forwarded with `serial`. Returns whether the
+    /// stream was waiting for it.
     pub fn on_forwarded_atomic<C: AtomicForwarder>(
         &mut self,
         serial: u32,
@@ -40,8 +43,8 @@ impl<F: Framing> Stream<F> {
         let awaited = self.responses.complete_forwarded(serial, outcome);
         if awaited {
             if let Some(out_of_order) = &mut self.out_of_order {
-                // The address of the word is not known here, so every segment placed out of order is copied again in
-                // order.
+                // The address of the word is not known here, so every segment placed out of order
+                // is copied again in order.
                 out_of_order.on_overwrite(&(0..usize::MAX), io.stats);
             }
             self.forward_atomics(io);

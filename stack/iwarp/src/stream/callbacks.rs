@@ -24,17 +24,19 @@ pub trait SharedReceives {
     /// Moves the next request of the shared receive queue into `rq_producer`, the producer of the
     /// queue pair's receive ring, and reserves an entry for its completion.
     ///
-    /// Called once for each message, and only for queue pairs whose [`Io`](super::Io) has an `rq_producer`. The default
-    /// has no shared receive queue.
+    /// Called once for each message, and only for queue pairs whose [`Io`](super::Io) has an
+    /// `rq_producer`. The default has no shared receive queue.
     fn take_from_srq(&mut self, rq_producer: &mut SlotProducer<RecvWqe>) -> Result<(), SrqError> {
         let _ = rq_producer;
         Err(SrqError::Empty)
     }
 }
 
-/// Forwards the peer's atomic operations to the cores that own the words. Used only where a stack has several cores.
+/// Forwards the peer's atomic operations to the cores that own the words. Used only where a stack
+/// has several cores.
 pub trait AtomicForwarder {
-    /// The peer has sent its first Atomic Response, so it supports atomic operations. Called once for each connection.
+    /// The peer has sent its first Atomic Response, so it supports atomic operations. Called once
+    /// for each connection.
     fn on_peer_atomics(&mut self) {}
 
     /// A request to `owner` follows. An implementation may prefetch what it needs for that.
@@ -44,9 +46,11 @@ pub trait AtomicForwarder {
 
     /// Asks the core that owns a word for an operation on it.
     ///
-    /// The outcome goes to [`Stream::on_forwarded_atomic`](super::Stream::on_forwarded_atomic) with the same `serial`.
-    /// One core returns its outcomes in the order of the calls. [`NoCredit`] means that nothing was sent; call
-    /// [`Stream::on_forward_credit`](super::Stream::on_forward_credit) once there is a credit. The default never has one.
+    /// The outcome goes to [`Stream::on_forwarded_atomic`](super::Stream::on_forwarded_atomic) with
+    /// the same `serial`. One core returns its outcomes in the order of the calls. [`NoCredit`]
+    /// means that nothing was sent; call
+    /// [`Stream::on_forward_credit`](super::Stream::on_forward_credit) once there is a credit. The
+    /// default never has one.
     fn forward_atomic(
         &mut self,
         owner: CoreId,

@@ -1,8 +1,9 @@
 //! Completions of the send queue, in the order of posting (RFC 5040 s5.5).
 //!
-//! A Send or Write is done when the peer's TCP has acknowledged its last octet. A Read or atomic operation is done
-//! when the last octet of its response was placed. A request that is done waits for all earlier ones. An error
-//! completes all requests at once: one may have failed, and the others are flushed.
+//! A Send or Write is done when the peer's TCP has acknowledged its last octet. A Read or atomic
+//! operation is done when the last octet of its response was placed. A request that is done waits
+//! for all earlier ones. An error completes all requests at once: one may have failed, and the
+//! others are flushed.
 
 use ironwarp_mem::{CoreMem, Epoch};
 use ironwarp_stats::Counter;
@@ -26,7 +27,8 @@ pub(super) enum DoneWhen {
 
 /// What was acknowledged, and the condition of each request.
 pub(super) struct SendProgress {
-    /// One entry for each slot of the send ring, a power of two. The entry of request `seq` is at `seq` modulo their number.
+    /// One entry for each slot of the send ring, a power of two. The entry of request `seq` is at
+    /// `seq` modulo their number.
     done_when: Box<[DoneWhen]>,
     /// Payload octets that TCP has pulled.
     pulled_bytes: u64,
@@ -55,7 +57,8 @@ impl SendProgress {
 
     pub(super) fn start(&mut self, startup_bytes_sent: u64) {
         self.pulled_bytes = startup_bytes_sent;
-        // An earlier connection, which fell back to revision 1, may have had more octets acknowledged.
+        // An earlier connection, which fell back to revision 1, may have had more octets
+        // acknowledged.
         self.acked_bytes = self.acked_bytes.min(startup_bytes_sent);
     }
 
@@ -124,8 +127,8 @@ impl SendProgress {
 }
 
 impl<F: Framing> Stream<F> {
-    /// The peer has acknowledged `total` payload octets since the connection began. Completes the requests that this
-    /// covers.
+    /// The peer has acknowledged `total` payload octets since the connection began. Completes the
+    /// requests that this covers.
     pub fn on_acked<C: CompletionSink>(&mut self, total: u64, io: &mut Io<'_, C>) {
         self.send_progress.acked_bytes = self.send_progress.acked_bytes.max(total);
         if self.state == StreamState::Open {
@@ -212,8 +215,8 @@ impl<F: Framing> Stream<F> {
         }
     }
 
-    /// Completes every posted request as flushed, on a stream that has ended. The application may post until it
-    /// learns of the end.
+    /// Completes every posted request as flushed, on a stream that has ended. The application may
+    /// post until it learns of the end.
     pub fn flush<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         if self.has_ended() {
             self.flush_sends(None, io);
@@ -221,8 +224,8 @@ impl<F: Framing> Stream<F> {
         }
     }
 
-    /// Completes every posted send: the one at `failed` with its own status, the others as flushed. Unsignalled
-    /// requests get a completion too, but not those that the next request reports for.
+    /// Completes every posted send: the one at `failed` with its own status, the others as flushed.
+    /// Unsignalled requests get a completion too, but not those that the next request reports for.
     #[cold]
     pub(super) fn flush_sends<C: CompletionSink>(
         &mut self,
@@ -307,8 +310,8 @@ fn status_of(seq: u32, failed: Option<(u32, CompletionStatus)>) -> CompletionSta
     }
 }
 
-/// Returns the slots before `seq` to the application. Completions are reported first, so no slot is free while its
-/// completion is pending.
+/// Returns the slots before `seq` to the application. Completions are reported first, so no slot is
+/// free while its completion is pending.
 fn release<C>(io: &mut Io<'_, C>, seq: u32, unsignaled: u32) {
     if unsignaled > 0 {
         io.sends.add_unsignaled(unsignaled);
@@ -320,8 +323,8 @@ fn release<C>(io: &mut Io<'_, C>, seq: u32, unsignaled: u32) {
 mod tests {
     use super::*;
 
-    /// RFC 6581 s10: a connection may fall back to revision 1. Acknowledgements of its longer revision 2 request do
-    /// not count for the second connection.
+    /// RFC 6581 s10: a connection may fall back to revision 1. Acknowledgements of its longer
+    /// revision 2 request do not count for the second connection.
     #[test]
     fn an_earlier_connection_acknowledges_nothing() {
         let mut send_progress = SendProgress::new(1);

@@ -1,6 +1,7 @@
 //! A position in a scatter or gather list, and copies from and to it.
 //!
-//! Every element is resolved each time it is used, so revoked memory is detected. An empty element is never resolved.
+//! Every element is resolved each time it is used, so revoked memory is detected. An empty element
+//! is never resolved.
 
 use ironwarp_arch::checksum;
 use ironwarp_arch::one_pass::{CrcAndSum, Kernel};
@@ -41,7 +42,8 @@ impl SgeCursor {
         Ok(())
     }
 
-    /// [`SgeCursor::gather`] of a long payload: returns the CRC that continues `crc`, and the sum of the octets.
+    /// [`SgeCursor::gather`] of a long payload: returns the CRC that continues `crc`, and the sum
+    /// of the octets.
     pub(super) fn gather_in_one_pass(
         &mut self,
         list: SgeList<'_>,

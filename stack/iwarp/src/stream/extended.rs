@@ -1,10 +1,12 @@
 //! The receive side of RFC 7306.
 //!
-//! Handles untagged segments whose operation or queue is not in RFC 5040. A stream without extensions refuses them as
-//! RFC 5040 says. A segment passes the checks of its queue (RFC 5041 s7.1), then those of operation and version (RFC
-//! 7306 s8.2), then its own. A refused segment has no effect.
+//! Handles untagged segments whose operation or queue is not in RFC 5040. A stream without
+//! extensions refuses them as RFC 5040 says. A segment passes the checks of its queue
+//! (RFC 5041 s7.1), then those of operation and version (RFC 7306 s8.2), then its own. A refused
+//! segment has no effect.
 //!
-//! The Terminate includes the DDP header of the segment and never the request in it (RFC 7306 s8.1).
+//! The Terminate includes the DDP header of the segment and never the request in it
+//! (RFC 7306 s8.1).
 
 use ironwarp_mem::Access;
 use ironwarp_stats::Counter;
@@ -24,22 +26,23 @@ use crate::terminate::Terminate;
 use crate::wr::SendOpcode;
 
 impl<F: Framing> Stream<F> {
-    /// Sets the variant of RFC 7306 for the connection, if any. No effect after the stream has started.
+    /// Sets the variant of RFC 7306 for the connection, if any. No effect after the stream has
+    /// started.
     pub fn set_extensions(&mut self, extensions: Option<Rfc7306Profile>) {
         if self.state == StreamState::Idle {
             self.config.extensions = extensions;
         }
     }
 
-    /// Returns whether the peer ended the stream because it does not support Atomic Requests, as far as its Terminate
-    /// shows.
+    /// Returns whether the peer ended the stream because it does not support Atomic Requests, as
+    /// far as its Terminate shows.
     pub fn peer_lacks_atomics(&self) -> bool {
         self.peer_lacks_atomics
     }
 
-    /// RFC 7306 s1.1: a peer without a message reports an unexpected opcode. The oldest unanswered request must be an
-    /// atomic operation of the RFC. The Terminate must include such a request, or include nothing while no other
-    /// message can be its cause.
+    /// RFC 7306 s1.1: a peer without a message reports an unexpected opcode. The oldest unanswered
+    /// request must be an atomic operation of the RFC. The Terminate must include such a request,
+    /// or include nothing while no other message can be its cause.
     pub(super) fn detect_no_peer_atomics<C>(&mut self, error: Terminate, payload: &[u8], io: &Io<'_, C>) {
         let opcode_of = |seq| io.sends.at(seq).map(|wqe| wqe.opcode);
         let oldest = self.oldest_unanswered(io).and_then(opcode_of);
@@ -75,8 +78,9 @@ impl<F: Framing> Stream<F> {
         }
     }
 
-    /// A message that is not allowed here. RFC 5041 s7.1: errors of DDP take precedence, except for the length. RFC
-    /// 7306 s1.1 requires the report of an unexpected opcode, and an unknown message has no buffer size.
+    /// A message that is not allowed here. RFC 5041 s7.1: errors of DDP take precedence, except for
+    /// the length. RFC 7306 s1.1 requires the report of an unexpected opcode, and an unknown
+    /// message has no buffer size.
     fn on_unexpected<C: SharedReceives>(
         &mut self,
         header: &Untagged,
@@ -99,7 +103,8 @@ impl<F: Framing> Stream<F> {
         Err(RdmapFault::Opcode.into())
     }
 
-    /// Returns the oldest receive, whatever its size, for a segment that passes the DDP checks of `queue`.
+    /// Returns the oldest receive, whatever its size, for a segment that passes the DDP checks of
+    /// `queue`.
     fn oldest_receive<C: SharedReceives>(
         &self,
         queue: UntaggedQueue,
@@ -116,8 +121,8 @@ impl<F: Framing> Stream<F> {
         Ok(wr_id.ok_or(DdpFault::NoBuffer)?)
     }
 
-    /// Immediate Data consumes the oldest receive, leaves its memory unchanged and uses one number of its queue (RFC
-    /// 7306 s6.3).
+    /// Immediate Data consumes the oldest receive, leaves its memory unchanged and uses one number
+    /// of its queue (RFC 7306 s6.3).
     fn on_immediate<C: CompletionSink + SharedReceives>(
         &mut self,
         opcode: Opcode,
@@ -128,8 +133,8 @@ impl<F: Framing> Stream<F> {
         let queue = *self.rx_queue(header.qn);
         let wr_id = self.oldest_receive(queue, header, payload, io)?;
         Opcode::check_version(header.ulp)?;
-        // The message is one segment. Its offset was checked against its queue, so on queue 0 it is 0 unless a Send
-        // is incomplete; an incomplete Send must end first.
+        // The message is one segment. Its offset was checked against its queue, so on queue 0 it is
+        // 0 unless a Send is incomplete; an incomplete Send must end first.
         if !header.last || self.rx_sends.placed() > 0 {
             return Err(RdmapFault::StreamCatastrophic.into());
         }
@@ -144,9 +149,9 @@ impl<F: Framing> Stream<F> {
         Ok(())
     }
 
-    /// An Atomic Request (RFC 7306 s5.2.1, s8.2): one segment with exactly one header. The word is resolved now, so a
-    /// request that is not allowed is refused at once. The word changes when the response is next to be sent, or on
-    /// its owner core.
+    /// An Atomic Request (RFC 7306 s5.2.1, s8.2): one segment with exactly one header. The word is
+    /// resolved now, so a request that is not allowed is refused at once. The word changes when the
+    /// response is next to be sent, or on its owner core.
     fn on_atomic_request<C: AtomicForwarder>(
         &mut self,
         profile: Rfc7306Profile,
@@ -176,7 +181,8 @@ impl<F: Framing> Stream<F> {
         Ok(())
     }
 
-    /// The response to the oldest local request, which must be an atomic operation (RFC 7306 s5.2.2).
+    /// The response to the oldest local request, which must be an atomic operation
+    /// (RFC 7306 s5.2.2).
     fn on_atomic_response<C: CompletionSink + AtomicForwarder>(
         &mut self,
         header: &Untagged,
@@ -204,8 +210,9 @@ impl<F: Framing> Stream<F> {
         Ok(())
     }
 
-    /// Stores the word's value in the sink of the request, in the machine's byte order (RFC 7306 s5.1). A sink that
-    /// was revoked in the meantime is an error of the local application.
+    /// Stores the word's value in the sink of the request, in the machine's byte order
+    /// (RFC 7306 s5.1). A sink that was revoked in the meantime is an error of the local
+    /// application.
     fn place_original_value<C>(
         &mut self,
         head: &OutstandingRequest,
@@ -239,8 +246,8 @@ impl<F: Framing> Stream<F> {
         self.outstanding.has_atomic().then_some(ATOMIC_RESPONSE_BYTES as u32)
     }
 
-    /// Returns the receive side of a queue. With figure 2 of draft -01, queue 1 also numbers responses and solicited
-    /// immediates.
+    /// Returns the receive side of a queue. With figure 2 of draft -01, queue 1 also numbers
+    /// responses and solicited immediates.
     fn rx_queue(&mut self, qn: u32) -> &mut UntaggedQueue {
         match qn {
             SEND_QUEUE => &mut self.rx_sends,

@@ -1,8 +1,8 @@
 //! A check of the first octets of full operation, for a peer that is still in start-up.
 //!
-//! A second Request or Reply Frame in place of the first FPDU would look like the start of an FPDU of 19 792 octets,
-//! and the stream would wait for it. No FPDU begins with these octets, because the fourth would have an unknown RDMAP
-//! version. The check runs once for each stream.
+//! A second Request or Reply Frame in place of the first FPDU would look like the start of an FPDU
+//! of 19 792 octets, and the stream would wait for it. No FPDU begins with these octets, because
+//! the fourth would have an unknown RDMAP version. The check runs once for each stream.
 
 use ironwarp_llp::ByteStream;
 use ironwarp_stats::Counter;
@@ -13,7 +13,8 @@ use crate::mpa::{Mpa, MpaFault};
 use crate::rdmap::TerminatedHeaders;
 
 impl Stream<Mpa> {
-    /// Bytes arrived while FPDUs are not accepted: a delivery may be pending, or these are the first octets.
+    /// Bytes arrived while FPDUs are not accepted: a delivery may be pending, or these are the
+    /// first octets.
     #[cold]
     #[inline(never)]
     pub(super) fn begin_receiving<C: CompletionSink>(

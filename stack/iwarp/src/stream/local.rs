@@ -1,11 +1,13 @@
-//! Requests that change local steering tags and send nothing, and requests that wait for quiescence.
+//! Requests that change local steering tags and send nothing, and requests that wait for
+//! quiescence.
 //!
-//! Invalidations, bindings and fast registrations take effect in the order of the send queue: before any later
-//! request begins, and without waiting for earlier ones unless a fence is set.
+//! Invalidations, bindings and fast registrations take effect in the order of the send queue:
+//! before any later request begins, and without waiting for earlier ones unless a fence is set.
 //!
-//! An invalidated tag fails every later resolution at once. Epochs show when no core is still copying. A completion
-//! that reports an invalidation waits for that, and all later ones wait for it. The core loop calls
-//! [`Stream::retry_after_quiescence`] while [`Stream::awaits_quiescence`] is true.
+//! An invalidated tag fails every later resolution at once. Epochs show when no core is still
+//! copying. A completion that reports an invalidation waits for that, and all later ones wait for
+//! it. The core loop calls [`Stream::retry_after_quiescence`] while [`Stream::awaits_quiescence`]
+//! is true.
 
 use ironwarp_mem::{BindError, Epoch, Invalidator};
 use ironwarp_stats::Counter;
@@ -34,7 +36,8 @@ pub(super) struct PendingDelivery {
 }
 
 impl<F: Framing> Stream<F> {
-    /// Returns whether a completion or request waits until no core uses an invalidated steering tag.
+    /// Returns whether a completion or request waits until no core uses an invalidated steering
+    /// tag.
     pub fn awaits_quiescence(&self) -> bool {
         self.pending_delivery.is_some()
             || self.sender.awaits_quiescence
@@ -46,13 +49,15 @@ impl<F: Framing> Stream<F> {
         self.pending_delivery.is_some()
     }
 
-    /// Returns a number that changes with every progress of a local Read; `None` while none is outstanding.
+    /// Returns a number that changes with every progress of a local Read; `None` while none is
+    /// outstanding.
     pub fn read_progress(&self) -> Option<u64> {
         let head = self.outstanding.front()?;
         Some(u64::from(head.seq) << 32 | u64::from(head.placed))
     }
 
-    /// Retries what waits for quiescence. Afterwards more bytes may be readable and more units may be available.
+    /// Retries what waits for quiescence. Afterwards more bytes may be readable and more units may
+    /// be available.
     pub fn retry_after_quiescence<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         self.sender.awaits_quiescence = false;
         if self.state == StreamState::Open {
@@ -74,8 +79,8 @@ impl<F: Framing> Stream<F> {
         self.receiving
     }
 
-    /// Invalidates the tag that the peer's Send names. The receive completes once no core uses the tag (RFC 5040
-    /// s5.3).
+    /// Invalidates the tag that the peer's Send names. The receive completes once no core uses the
+    /// tag (RFC 5040 s5.3).
     #[cold]
     pub(super) fn deliver_invalidating<C: CompletionSink>(
         &mut self,
@@ -108,8 +113,8 @@ impl<F: Framing> Stream<F> {
         Ok(())
     }
 
-    /// Carries out the request at the front of the send queue, which sends nothing. Returns whether the next request
-    /// may be considered.
+    /// Carries out the request at the front of the send queue, which sends nothing. Returns whether
+    /// the next request may be considered.
     #[cold]
     pub(super) fn run_local_request<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) -> bool {
         let seq = self.sender.next;

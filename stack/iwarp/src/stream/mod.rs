@@ -1,16 +1,17 @@
 //! The RDMAP stream of one queue pair: DDP and RDMAP, in the frames of a lower layer ([`Framing`]).
 //!
-//! For each call the core loop lends the two work rings, its callbacks, its view of memory and its counters ([`Io`]).
-//! In-order bytes go to [`Stream::on_readable`], TCP pulls units from [`Stream::limited_source`], and acknowledgements
-//! go to [`Stream::on_acked`].
+//! For each call the core loop lends the two work rings, its callbacks, its view of memory and its
+//! counters ([`Io`]). In-order bytes go to [`Stream::on_readable`], TCP pulls units from
+//! [`Stream::limited_source`], and acknowledgements go to [`Stream::on_acked`].
 //!
 //! ```text
 //!            Idle ---- start ----> Open ---- local error ----> Terminating ---- Terminate pulled ---> Ended
 //!                                   |                                                                   ^
 //!                                   +-------- Terminate received, TCP lost, abort ----------------------+
 //! ```
-//! Leaving `Open` flushes every work request at once; [`Stream::flush`] flushes later ones. At most one Terminate is
-//! sent: it is the last unit, after those that TCP has already pulled (RFC 5040 s5.4).
+//! Leaving `Open` flushes every work request at once; [`Stream::flush`] flushes later ones. At most
+//! one Terminate is sent: it is the last unit, after those that TCP has already pulled
+//! (RFC 5040 s5.4).
 //!
 //! Nothing allocates after [`Stream::new`], and no input from the wire causes a panic.
 
@@ -85,8 +86,9 @@ pub struct StreamConfig {
     pub ird: u16,
     /// Slots of the send ring.
     pub send_depth: u32,
-    /// Completes Sends and Writes when their last octet is copied instead of when it is acknowledged. RFC 5040 s5.5
-    /// allows either; only an acknowledgement shows that the peer's TCP has the data.
+    /// Completes Sends and Writes when their last octet is copied instead of when it is
+    /// acknowledged. RFC 5040 s5.5 allows either; only an acknowledgement shows that the peer's TCP
+    /// has the data.
     pub complete_on_copy: bool,
     /// Allows Sends and Read Requests between the segments of a long Read Response.
     pub interleave_untagged: bool,
@@ -94,10 +96,11 @@ pub struct StreamConfig {
     pub place_out_of_order: bool,
     /// The variant of RFC 7306. `None` supports RFC 5040 only.
     pub extensions: Option<Rfc7306Profile>,
-    /// Changes words with locked instructions on any core instead of on the owner core. The setting is the same for
-    /// all streams of a process.
+    /// Changes words with locked instructions on any core instead of on the owner core. The setting
+    /// is the same for all streams of a process.
     pub atomic_locked: bool,
-    /// Takes the fast path where it applies. Off: every message takes the general path, with the same results.
+    /// Takes the fast path where it applies. Off: every message takes the general path, with the
+    /// same results.
     pub fast_path: bool,
 }
 
@@ -117,7 +120,8 @@ pub struct StreamStart<F = Mpa> {
     pub role: Role,
     /// The frames of both directions.
     pub framing: F,
-    /// The negotiated read depths, if they differ from [`StreamConfig`]. They may be lower, or 1 instead of 0.
+    /// The negotiated read depths, if they differ from [`StreamConfig`]. They may be lower, or 1
+    /// instead of 0.
     pub reads: Option<ReadDepths>,
     /// The ready-to-receive indication that the initiator sends first (RFC 6581 s5).
     pub rtr_to_send: Option<Rtr>,
@@ -214,7 +218,8 @@ pub struct Stream<F = Mpa> {
     fast: FastPaths,
 }
 
-/// The shortcuts that a stream may try, decided when it starts. None of them without [`StreamConfig::fast_path`].
+/// The shortcuts that a stream may try, decided when it starts. None of them without
+/// [`StreamConfig::fast_path`].
 #[derive(Clone, Copy)]
 struct FastPaths {
     /// [`Stream::complete_fast`] may complete this many requests: 1, or [`FastPaths::NEVER`].
@@ -232,8 +237,8 @@ impl FastPaths {
 }
 
 impl<F: Framing> Stream<F> {
-    /// Creates a stream that has not started. Allocates all memory that it will need, except for its first outstanding Read
-    /// of each direction.
+    /// Creates a stream that has not started. Allocates all memory that it will need, except for
+    /// its first outstanding Read of each direction.
     pub fn new(config: StreamConfig) -> Self {
         Stream {
             config,
@@ -285,14 +290,15 @@ impl<F: Framing> Stream<F> {
         }
     }
 
-    /// Returns whether FPDUs may be sent: always on an initiator, on a responder after the first FPDU has arrived
-    /// (RFC 5044 s7.1.2, rule 4).
+    /// Returns whether FPDUs may be sent: always on an initiator, on a responder after the first
+    /// FPDU has arrived (RFC 5044 s7.1.2, rule 4).
     pub fn may_send(&self) -> bool {
         self.sender.gate != Gate::Closed
     }
 
-    /// Returns whether a Terminate with `error` may be sent. RFC 5044 s7.1.2: a responder that has received no FPDU
-    /// may not send one, not even a Terminate. s8: no Terminate is sent for a wrong start-up frame.
+    /// Returns whether a Terminate with `error` may be sent. RFC 5044 s7.1.2: a responder that has
+    /// received no FPDU may not send one, not even a Terminate. s8: no Terminate is sent for a
+    /// wrong start-up frame.
     pub fn may_send_terminate(&self, error: Terminate) -> bool {
         self.may_send() && error != MpaFault::Startup.into()
     }
@@ -318,15 +324,16 @@ impl<F: Framing> Stream<F> {
         self.error
     }
 
-    /// Returns whether every posted send has completed and every Read of the peer is answered, so that a graceful
-    /// disconnect may send its FIN. RFC 6581 s9.2: the ready-to-receive indication must be sent, and answered if it
-    /// is a Read.
+    /// Returns whether every posted send has completed and every Read of the peer is answered, so
+    /// that a graceful disconnect may send its FIN. RFC 6581 s9.2: the ready-to-receive indication
+    /// must be sent, and answered if it is a Read.
     pub fn is_drained<C>(&self, io: &mut Io<'_, C>) -> bool {
         let indicated = self.sender.rtr().is_none() && !self.send_progress.rtr_read;
         io.sends.head() == io.sends.refresh() && self.responses.is_empty() && indicated
     }
 
-    /// Ends the stream without a Terminate, because TCP is lost or will be closed. Flushes every request.
+    /// Ends the stream without a Terminate, because TCP is lost or will be closed. Flushes every
+    /// request.
     pub fn abort<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         self.state = StreamState::Ended;
         self.receiving = false;
@@ -396,8 +403,9 @@ impl<F: Framing> Stream<F> {
         self.flush(io);
     }
 
-    /// Sets what the peer may do through this stream with regions that grant it: `REMOTE_READ`, `REMOTE_WRITE`,
-    /// `REMOTE_ATOMIC`. All of them until then. Also an operation that has begun is refused its next octets.
+    /// Sets what the peer may do through this stream with regions that grant it: `REMOTE_READ`,
+    /// `REMOTE_WRITE`, `REMOTE_ATOMIC`. All of them until then. Also an operation that has begun is
+    /// refused its next octets.
     pub fn set_remote_access(&mut self, granted: Access) {
         let all = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         self.withheld = all.difference(granted);
@@ -429,8 +437,9 @@ impl<F> core::fmt::Debug for Stream<F> {
 /// The default IRD and ORD of a queue pair.
 const DEFAULT_READ_DEPTH: usize = 16;
 
-/// The stream of a queue pair, with the queues of its Reads, takes at most 2 KiB. Not counted is what the application sizes: 16 octets for each
-/// slot of the send ring ([`DoneWhen`](complete::DoneWhen)).
+/// The stream of a queue pair, with the queues of its Reads, takes at most 2 KiB. Not counted is
+/// what the application sizes: 16 octets for each slot of the send ring
+/// ([`DoneWhen`](complete::DoneWhen)).
 const _: () = assert!(
     size_of::<Stream>()
         + DEFAULT_READ_DEPTH * (size_of::<OutstandingRequest>() + size_of::<ResponderEntry>())

@@ -1,9 +1,9 @@
 //! The ready-to-receive indication of the peer-to-peer model (RFC 6581 s5, s9.2).
 //!
-//! The initiator's first FPDU is a Send, an RDMA Write or an RDMA Read of no octets, before all requests of its
-//! application. Neither application sees it. An empty Write or Read is handled like any other. A responder must
-//! recognise only the Send, which would otherwise consume a receive. Any other first FPDU also completes start-up, as
-//! on all other implementations.
+//! The initiator's first FPDU is a Send, an RDMA Write or an RDMA Read of no octets, before all
+//! requests of its application. Neither application sees it. An empty Write or Read is handled like
+//! any other. A responder must recognise only the Send, which would otherwise consume a receive.
+//! Any other first FPDU also completes start-up, as on all other implementations.
 
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::STag;
@@ -15,7 +15,8 @@ use crate::framing::Framing;
 use crate::mpa::startup::{Rtr, RtrKinds};
 use crate::rdmap::{Opcode, OutstandingRequest, READ_QUEUE, ReadRequest, SEND_QUEUE};
 
-/// Some adapters refuse a tagged message with steering tag 0, even an empty one, whose tag is not checked.
+/// Some adapters refuse a tagged message with steering tag 0, even an empty one, whose tag is not
+/// checked.
 const RTR_STAG: STag = STag(1);
 
 /// An empty Read.
@@ -28,7 +29,8 @@ impl<F: Framing> Stream<F> {
     pub(super) fn fill_rtr(&mut self, room: &mut [u8], stats: &CoreStats) -> usize {
         let Some(rtr) = self.sender.rtr() else { return 0 };
         let room = &mut SegmentSpace::new(room, &self.framing);
-        // A Send or a Read counts as a message of its queue, so the application's first Send is number 2.
+        // A Send or a Read counts as a message of its queue, so the application's first Send is
+        // number 2.
         let written = match rtr {
             Rtr::Send => self.untagged_segment(Opcode::Send, SEND_QUEUE, &[], room),
             Rtr::Write => {
@@ -53,8 +55,9 @@ impl<F: Framing> Stream<F> {
         written
     }
 
-    /// Returns whether a responder's first FPDU is an indication that consumes no receive: a Send of no octets, or an
-    /// empty ULPDU. The latter is a possible reading of "zero-length FULPDU" in RFC 6581 s9.2.
+    /// Returns whether a responder's first FPDU is an indication that consumes no receive: a Send
+    /// of no octets, or an empty ULPDU. The latter is a possible reading of "zero-length FULPDU" in
+    /// RFC 6581 s9.2.
     #[cold]
     pub(super) fn is_rtr_send(&mut self, ulpdu: &[u8], stats: &CoreStats) -> bool {
         if self.rtr_awaited.is_empty() {

@@ -1,9 +1,9 @@
 //! An atomic operation on its way to the word's owner core, and the reply.
 //!
-//! The core that receives a request looks up the target. If another core owns the word, it sends that core an
-//! [`AtomicCall`]. The owner repeats the look-up before it executes the call: a tag that was revoked or lost its
-//! right in between is refused there, and nothing is accessed. Each message is plain data and fits one cache line
-//! together with the mailbox's phase.
+//! The core that receives a request looks up the target. If another core owns the word, it sends
+//! that core an [`AtomicCall`]. The owner repeats the look-up before it executes the call: a tag
+//! that was revoked or lost its right in between is refused there, and nothing is accessed. Each
+//! message is plain data and fits one cache line together with the mailbox's phase.
 
 use crate::access::{Access, AccessError, AccessScope};
 use crate::atomic::{AtomicOp, AtomicTarget, WordError};
@@ -11,7 +11,8 @@ use crate::view::CoreMem;
 use ironwarp_types::{PdId, QpNum, STag};
 use std::fmt;
 
-/// An operation for the owner of a word: one cache line together with the phase of its mailbox slot.
+/// An operation for the owner of a word: one cache line together with the phase of its mailbox
+/// slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C, packed)]
 pub struct AtomicCall {
@@ -25,7 +26,8 @@ pub struct AtomicCall {
     kind: Kind,
 }
 
-// Every field has the offset that it would have unpacked; only the padding after the last one is saved.
+// Every field has the offset that it would have unpacked; only the padding after the last one is
+// saved.
 const _: () = assert!(size_of::<AtomicCall>() < 64);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,7 +90,8 @@ impl AtomicCall {
         }
     }
 
-    /// Returns the reply to a call that follows a refused call of its stream: it must have no effect either.
+    /// Returns the reply to a call that follows a refused call of its stream: it must have no
+    /// effect either.
     pub fn refuse(&self) -> AtomicReply {
         AtomicReply { token: self.token, qp: self.qp, outcome: Err(AccessError::Revoked.into()) }
     }
@@ -98,8 +101,8 @@ impl AtomicCall {
         self.qp
     }
 
-    /// Executes the call on the owner core. A tag that now names another owner's word was revoked and reused in
-    /// between, so it is refused like a revoked one.
+    /// Executes the call on the owner core. A tag that now names another owner's word was revoked
+    /// and reused in between, so it is refused like a revoked one.
     pub fn run(&self, owner: &CoreMem) -> AtomicReply {
         let word = owner.word(&self.target());
         let owned = word.and_then(|word| word.claim_for_call().map_err(|_| AccessError::Revoked.into()));

@@ -1,7 +1,8 @@
 //! The masked arithmetic of RFC 7306 s5.1, as pure functions.
 //!
-//! Takes the word's value and the operands as numbers in the machine's order, and gives the word's next value.
-//! Cannot fail. Takes a few instructions: the sum of any number of fields costs two additions.
+//! Takes the word's value and the operands as numbers in the machine's order, and gives the word's
+//! next value. Cannot fail. Takes a few instructions: the sum of any number of fields costs two
+//! additions.
 
 /// An operation on one 64-bit word, with its operands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -55,12 +56,13 @@ impl AtomicOp {
     }
 }
 
-/// Adds field by field. Each set bit of `mask` is the top bit of a field, whose carry is lost. One more field lies
-/// above the highest such bit and ends with the word.
+/// Adds field by field. Each set bit of `mask` is the top bit of a field, whose carry is lost. One
+/// more field lies above the highest such bit and ends with the word.
 #[inline]
 pub const fn fetch_add(original: u64, add: u64, mask: u64) -> u64 {
-    // RFC 7306 s5.1.1: no carry leaves a field. Without their top bits two fields sum to less than the field holds,
-    // so one addition handles all fields. The top bits are then added without carry by an exclusive or.
+    // RFC 7306 s5.1.1: no carry leaves a field. Without their top bits two fields sum to less than
+    // the field holds, so one addition handles all fields. The top bits are then added without
+    // carry by an exclusive or.
     let below = (original & !mask).wrapping_add(add & !mask);
     below ^ ((original ^ add) & mask)
 }
@@ -74,7 +76,8 @@ pub struct Compare {
     pub mask: u64,
 }
 
-/// Replaces the bits in `swap_mask` by those of `swap` if all compared bits have the expected values.
+/// Replaces the bits in `swap_mask` by those of `swap` if all compared bits have the expected
+/// values.
 #[inline]
 pub const fn cmp_swap(original: u64, compare: Compare, swap: u64, swap_mask: u64) -> u64 {
     // RFC 7306 s5.1.2: without bits to compare, every word matches.
@@ -95,7 +98,8 @@ mod tests {
         (word >> at) & 1
     }
 
-    /// Adds bit by bit, as RFC 7306 s5.1.1 describes it: a full adder whose carry stops at a field's top bit.
+    /// Adds bit by bit, as RFC 7306 s5.1.1 describes it: a full adder whose carry stops at a
+    /// field's top bit.
     fn added_bit_by_bit(original: u64, add: u64, mask: u64) -> u64 {
         let (mut sum, mut carry) = (0, 0);
         for at in 0..64 {
@@ -170,7 +174,8 @@ mod tests {
         assert_eq!(fetch_add(0xffff_ffff_0000_0001, 0x0000_0001_0000_0001, two_halves), 2);
     }
 
-    /// RFC7306-5.1.2-01: an empty compare mask always matches; a bit outside the compare mask has no effect.
+    /// RFC7306-5.1.2-01: an empty compare mask always matches; a bit outside the compare mask has
+    /// no effect.
     #[test]
     fn only_masked_bits_are_compared_and_only_masked_bits_are_replaced() {
         let all = u64::MAX;

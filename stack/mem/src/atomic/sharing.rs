@@ -8,18 +8,20 @@
 //!  owner          plain changes ──▸ state = SHARED (release) ──▸ locked changes
 //!  another core   calls the owner ·········· state is SHARED (acquire) ──▸ locked changes
 //! ```
-//! Only the owner writes the state, between two of its changes. A core that sees SHARED therefore sees all plain
-//! changes, and no plain change follows. A line that is shared never has one owner again: that would need all cores to
-//! pass a quiescent point first, and would save a few nanoseconds an operation.
+//! Only the owner writes the state, between two of its changes. A core that sees SHARED therefore
+//! sees all plain changes, and no plain change follows. A line that is shared never has one owner
+//! again: that would need all cores to pass a quiescent point first, and would save a few
+//! nanoseconds an operation.
 //!
-//! Pinned words are never shared. *Cost.* A byte for each group and core; a load for each operation.
+//! Pinned words are never shared. *Cost.* A byte for each group and core; a load for each
+//! operation.
 
 use ironwarp_types::CoreId;
 
 use crate::sync::{AtomicU8, Ordering};
 
-/// Groups of each owner: enough that the lines in use rarely meet. Each costs one byte. Miri takes seconds to create so
-/// many.
+/// Groups of each owner: enough that the lines in use rarely meet. Each costs one byte. Miri takes
+/// seconds to create so many.
 const GROUPS: usize = if cfg!(miri) { 64 } else { 4096 };
 
 /// The state of a shared group. Smaller values count the calls of other cores.
@@ -143,8 +145,8 @@ mod model {
         group: LineGroup,
         word: AtomicU64,
         calls: AtomicU64,
-        /// Written by each plain change and read by each locked one: loom reports a plain change that is not ordered
-        /// before or after another change.
+        /// Written by each plain change and read by each locked one: loom reports a plain change
+        /// that is not ordered before or after another change.
         plain: UnsafeCell<()>,
     }
 

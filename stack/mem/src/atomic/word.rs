@@ -1,12 +1,13 @@
 //! A word of atomic operations: its owner core, and how it is changed.
 //!
-//! [`CoreMem::word`] looks up the target of a request and gives a [`Word`] or the reason why not; memory is not
-//! accessed then. The word knows its owner core. [`Word::claim`] allows that core alone to change it with a plain
-//! load and store, without a lock. [`Word::apply_locked`] changes it with locked instructions instead, from any
-//! core. A stack must use one of the two everywhere; mixed, neither is atomic.
+//! [`CoreMem::word`] looks up the target of a request and gives a [`Word`] or the reason why not;
+//! memory is not accessed then. The word knows its owner core. [`Word::claim`] allows that core
+//! alone to change it with a plain load and store, without a lock. [`Word::apply_locked`] changes
+//! it with locked instructions instead, from any core. A stack must use one of the two everywhere;
+//! mixed, neither is atomic.
 //!
-//! *Source.* RFC 7306 s5, s8.2; the checks of a Read's source (RFC 5040 s7.2) by analogy. *Cost.* The look-up; the
-//! owner's hash is two multiplications; the operation two plain accesses.
+//! *Source.* RFC 7306 s5, s8.2; the checks of a Read's source (RFC 5040 s7.2) by analogy. *Cost.*
+//! The look-up; the owner's hash is two multiplications; the operation two plain accesses.
 
 use crate::access::{Access, AccessError, AccessScope, RangeError};
 use crate::atomic::AtomicOp;
@@ -47,8 +48,9 @@ pub struct AtomicTarget {
 const WORD_BYTES: u32 = size_of::<u64>() as u32;
 
 impl CoreMem {
-    /// Looks up one word for atomic operations. Access is checked first and alignment last. The alignment is that of
-    /// the address: a tagged offset may be odd if its region begins at an odd address.
+    /// Looks up one word for atomic operations. Access is checked first and alignment last. The
+    /// alignment is that of the address: a tagged offset may be odd if its region begins at an odd
+    /// address.
     pub fn word(&self, target: &AtomicTarget) -> Result<Word<'_>, WordError> {
         if !target.need.intersects(Access::WRITING) {
             return Err(AccessError::NoRight.into());
@@ -65,8 +67,9 @@ impl CoreMem {
 }
 
 impl MemTable {
-    /// Returns the owner core of the word at `offset` of a region of this table, and the target for a call to that
-    /// core on behalf of the application. The tag may be revoked already: the owner looks it up.
+    /// Returns the owner core of the word at `offset` of a region of this table, and the target for
+    /// a call to that core on behalf of the application. The tag may be revoked already: the owner
+    /// looks it up.
     pub fn local_word(&self, region: &Region, offset: usize) -> Result<(CoreId, AtomicTarget), WordError> {
         let table = self.shared();
         if !region.belongs_to(table) {
@@ -88,7 +91,8 @@ impl MemTable {
 }
 
 impl TableInner {
-    /// Returns the number that selects the owner of the word at address `at`, and the core it is pinned to.
+    /// Returns the number that selects the owner of the word at address `at`, and the core it is
+    /// pinned to.
     #[inline]
     fn owner_key_and_pin(&self, stag: STag, to: u64, at: *mut u8) -> (u64, Option<CoreId>) {
         if self.owners_by_address() {
@@ -115,23 +119,23 @@ pub struct Word<'a> {
 }
 
 impl<'a> Word<'a> {
-    /// Returns the owner core: the one the word is pinned to, or the one that its cache line's hash selects. It is
-    /// the same under all tags.
+    /// Returns the owner core: the one the word is pinned to, or the one that its cache line's hash
+    /// selects. It is the same under all tags.
     #[inline]
     pub fn owner(&self) -> CoreId {
         self.pin.unwrap_or_else(|| CoreId::owner_of(self.owner_key, self.core.cores()))
     }
 
-    /// Returns the word if this core may change it: as its owner, or because its line is shared. Otherwise returns
-    /// the owner.
+    /// Returns the word if this core may change it: as its owner, or because its line is shared.
+    /// Otherwise returns the owner.
     #[inline]
     pub fn claim(self) -> Result<ClaimedWord<'a>, CoreId> {
         let claimed = self.claimed();
         if claimed.is_owner || claimed.is_shared() { Ok(claimed) } else { Err(self.owner()) }
     }
 
-    /// Returns the word for its owner, which executes a call of another core. The call counts towards sharing the
-    /// line.
+    /// Returns the word for its owner, which executes a call of another core. The call counts
+    /// towards sharing the line.
     #[inline]
     pub(crate) fn claim_for_call(self) -> Result<ClaimedWord<'a>, CoreId> {
         let claimed = self.claimed();
@@ -153,13 +157,13 @@ impl<'a> Word<'a> {
         ClaimedWord { word: self, is_owner: owner == self.core.core(), lines }
     }
 
-    /// Executes an operation with locked instructions and returns the word's value before it. Fails only if the memory
-    /// faults. Atomic against other
-    /// such calls on any core, but not against changes of an owner core whose line is not shared.
+    /// Executes an operation with locked instructions and returns the word's value before it. Fails
+    /// only if the memory faults. Atomic against other such calls on any core, but not against
+    /// changes of an owner core whose line is not shared.
     #[inline]
     pub fn apply_locked(&self, operation: &AtomicOp) -> Result<u64, AccessError> {
-        // SAFETY: `CoreMem::word` found an aligned word that the core may write. The memory is kept until the core
-        // quiesces, which the borrow forbids.
+        // SAFETY: `CoreMem::word` found an aligned word that the core may write. The memory is kept
+        // until the core quiesces, which the borrow forbids.
         let original = unsafe {
             match *operation {
                 AtomicOp::FetchAdd { add, mask: 0 } => copy::locked_add_u64(self.at, add),
@@ -173,7 +177,8 @@ impl<'a> Word<'a> {
         Ok(original?)
     }
 
-    /// Operations without a processor instruction: computes and retries until no other core interfered.
+    /// Operations without a processor instruction: computes and retries until no other core
+    /// interfered.
     ///
     /// # Safety
     /// As for [`Word::apply_locked`], which checked it.
@@ -182,7 +187,8 @@ impl<'a> Word<'a> {
         let mut original = unsafe { copy::load_u64(self.at) }?;
         loop {
             let next = operation.apply(original);
-            // An unchanged word needs no store: its value at the load is its value before and after.
+            // An unchanged word needs no store: its value at the load is its value before and
+            // after.
             if next == original {
                 return Ok(original);
             }
@@ -218,11 +224,13 @@ impl ClaimedWord<'_> {
         self.lines.is_some_and(LineGroup::is_shared)
     }
 
-    /// Executes an operation and returns the word's value before it, both in the machine's order. The word is loaded
-    /// and stored in one piece each, so that no reader sees half of it. The owner does not store an unchanged word.
+    /// Executes an operation and returns the word's value before it, both in the machine's order.
+    /// The word is loaded and stored in one piece each, so that no reader sees half of it. The
+    /// owner does not store an unchanged word.
     #[inline]
     pub fn apply(&self, operation: &AtomicOp) -> Result<u64, AccessError> {
-        // Only the owner shares a line, so the answer stays true for the owner until the store below.
+        // Only the owner shares a line, so the answer stays true for the owner until the store
+        // below.
         if !self.is_owner || self.is_shared() {
             return self.word.apply_locked(operation);
         }

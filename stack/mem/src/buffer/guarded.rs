@@ -1,8 +1,9 @@
-//! Memory with a margin on each side that no region covers, for tests that detect writes outside of a region.
+//! Memory with a margin on each side that no region covers, for tests that detect writes outside of
+//! a region.
 //!
-//! [`guarded`] returns the owner for a region, and the [`GuardZones`] that the test keeps. The margins hold a
-//! pattern that no correct code changes, so [`GuardZones::are_intact`] returns false once a byte was placed outside
-//! the region.
+//! [`guarded`] returns the owner for a region, and the [`GuardZones`] that the test keeps. The
+//! margins hold a pattern that no correct code changes, so [`GuardZones::are_intact`] returns false
+//! once a byte was placed outside the region.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::{NonNull, slice_from_raw_parts_mut};
@@ -28,8 +29,8 @@ struct GuardedAllocation {
     len: usize,
 }
 
-// SAFETY: the bytes between the margins are reached through the one `GuardedBuf` alone, and the margins are only
-// read after their initialisation.
+// SAFETY: the bytes between the margins are reached through the one `GuardedBuf` alone, and the
+// margins are only read after their initialisation.
 unsafe impl Send for GuardedAllocation {}
 // SAFETY: as above; shared access reads the margins and nothing else.
 unsafe impl Sync for GuardedAllocation {}
@@ -59,13 +60,14 @@ impl GuardZones {
         let GuardedAllocation { bytes, len } = *self.0;
         let starts = [0, GUARD_ZONE_BYTES + len];
         let mut guard_zones = starts.iter().flat_map(|start| *start..*start + GUARD_ZONE_BYTES);
-        // SAFETY: every one of these bytes lies within the allocation and outside of what the region reaches.
+        // SAFETY: every one of these bytes lies within the allocation and outside of what the
+        // region reaches.
         guard_zones.all(|at| unsafe { bytes.add(at).read_volatile() } == GUARD_FILL)
     }
 }
 
-// SAFETY: the allocation never moves while an `Arc` holds it, is written through this value alone, and its margins, which
-// others read, are no part of these bytes.
+// SAFETY: the allocation never moves while an `Arc` holds it, is written through this value alone,
+// and its margins, which others read, are no part of these bytes.
 unsafe impl StableBytes for GuardedBuf {
     fn stable_bytes(&mut self) -> NonNull<[u8]> {
         let GuardedAllocation { bytes, len } = *self.0;
@@ -111,7 +113,8 @@ mod tests {
         let bytes = inside.stable_bytes().cast::<u8>();
         assert_eq!(inside.stable_bytes().len(), 10);
         for (at, intact) in [(0, true), (9, true), (10, false), (-1, false)] {
-            // SAFETY: all of these lie within the allocation, and nothing else accesses it meanwhile.
+            // SAFETY: all of these lie within the allocation, and nothing else accesses it
+            // meanwhile.
             unsafe {
                 let place = bytes.offset(at);
                 let before = place.read();

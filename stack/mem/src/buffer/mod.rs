@@ -19,14 +19,15 @@ use crate::guard;
 /// # Safety
 /// While the value exists, even while it is moved, the bytes must
 /// - stay where they are, valid for reads and writes from any thread;
-/// - be accessed by no other code: neither the value's own code nor another value that shares them, except in `drop`.
+/// - be accessed by no other code: neither the value's own code nor another value that shares them,
+///   except in `drop`.
 pub unsafe trait StableBytes {
     /// Returns the bytes. Called once, after the owner was moved to its final address.
     fn stable_bytes(&mut self) -> NonNull<[u8]>;
 }
 
-// SAFETY: a vector's bytes are on the heap, uniquely owned, and move only when it is changed, which a region never
-// does.
+// SAFETY: a vector's bytes are on the heap, uniquely owned, and move only when it is changed, which
+// a region never does.
 unsafe impl StableBytes for Vec<u8> {
     fn stable_bytes(&mut self) -> NonNull<[u8]> {
         let bytes = slice_from_raw_parts_mut(self.as_mut_ptr(), self.len());
@@ -49,8 +50,8 @@ unsafe impl StableBytes for AlignedBuf {
     }
 }
 
-/// Bytes that the application manages itself: a pool of huge pages, a mapping, its own heap. A region made of them
-/// owns and frees nothing.
+/// Bytes that the application manages itself: a pool of huge pages, a mapping, its own heap. A
+/// region made of them owns and frees nothing.
 ///
 /// ```
 /// use ironwarp_mem::{Access, MemLimits, MemTable, RawMemory};
@@ -76,16 +77,18 @@ impl RawMemory {
     /// Names `len` bytes at `base`.
     ///
     /// # Safety
-    /// From this call until the [`Quiescence`](crate::Quiescence) of the region that is made of them is complete, or
-    /// until the stack that registered them is gone with every worker, region and context, the bytes must be
-    /// initialised, valid for reads and writes from any thread and within one allocation; no reference to any of them
-    /// may exist, and nobody may reach them but through the region.
+    /// From this call until the [`Quiescence`](crate::Quiescence) of the region that is made of
+    /// them is complete, or until the stack that registered them is gone with every worker, region
+    /// and context, the bytes must be initialised, valid for reads and writes from any thread and
+    /// within one allocation; no reference to any of them may exist, and nobody may reach them but
+    /// through the region.
     pub unsafe fn new(base: NonNull<u8>, len: usize) -> Self {
         RawMemory(NonNull::slice_from_raw_parts(base, len))
     }
 
-    /// Checks that the bytes are mapped now, and may be read, or written if `access` lets anybody write them. No page is
-    /// allocated or touched. For interfaces whose callers cannot promise what [`RawMemory::new`] asks for.
+    /// Checks that the bytes are mapped now, and may be read, or written if `access` lets anybody
+    /// write them. No page is allocated or touched. For interfaces whose callers cannot promise
+    /// what [`RawMemory::new`] asks for.
     pub fn check(&self, access: Access) -> Result<(), MemoryAbsent> {
         guard::renew();
         let first = self.0.cast::<u8>().as_ptr().addr();
@@ -165,7 +168,8 @@ impl Deref for AlignedBuf {
 
 impl DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the allocation is initialised, `size` bytes long, and exclusively borrowed with `self`.
+        // SAFETY: the allocation is initialised, `size` bytes long, and exclusively borrowed with
+        // `self`.
         unsafe { std::slice::from_raw_parts_mut(self.bytes.as_ptr(), self.layout.size()) }
     }
 }

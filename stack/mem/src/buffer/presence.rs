@@ -1,12 +1,14 @@
 //! Whether memory that a program names is mapped with the rights that a registration needs.
 //!
-//! The kernel pins the pages of a registration, which fails with EFAULT for pages that are not there. Here nothing is
-//! pinned: the mappings of the process are looked up instead, which neither allocates pages nor touches them, so a
-//! mapping of many gigabytes without memory behind it costs as much as a page.
+//! The kernel pins the pages of a registration, which fails with EFAULT for pages that are not
+//! there. Here nothing is pinned: the mappings of the process are looked up instead, which neither
+//! allocates pages nor touches them, so a mapping of many gigabytes without memory behind it costs
+//! as much as a page.
 //!
-//! *Cost.* One system call for each mapping of the range where the kernel has a query (Linux 6.11), else the list of all
-//! mappings, about a microsecond each. *Limits.* A page behind the end of a file is in its mapping, and a mapping may
-//! change later: then an access faults. Without `/proc` nothing is checked.
+//! *Cost.* One system call for each mapping of the range where the kernel has a query (Linux 6.11),
+//! else the list of all mappings, about a microsecond each. *Limits.* A page behind the end of a
+//! file is in its mapping, and a mapping may change later: then an access faults. Without `/proc`
+//! nothing is checked.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -109,7 +111,8 @@ const WRITABLE: u64 = 2;
 fn query(maps: &File, address: usize) -> io::Result<Option<Mapping>> {
     let size = size_of::<ProcmapQuery>() as u64;
     let mut query = ProcmapQuery { size, address: address as u64, ..ProcmapQuery::default() };
-    // SAFETY: the structure is as long as the number of the request states, and lives through the call.
+    // SAFETY: the structure is as long as the number of the request states, and lives through the
+    // call.
     if unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) } == 0 {
         return Ok(Some(Mapping {
             addresses: query.start as usize..query.end as usize,
@@ -155,7 +158,8 @@ mod tests {
 
     impl Pages {
         fn new(rights: &[libc::c_int]) -> Self {
-            // SAFETY: a new mapping at an address that the kernel chooses; rights are changed and pages unmapped within it.
+            // SAFETY: a new mapping at an address that the kernel chooses; rights are changed and
+            // pages unmapped within it.
             unsafe {
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
                 let bytes = (rights.len() + 1) * PAGE;
@@ -220,7 +224,8 @@ mod tests {
         assert_ne!(first, libc::MAP_FAILED);
         assert_eq!(check(first.addr()..first.addr() + bytes, true), Ok(()));
         let mut resident = vec![0u8; bytes / PAGE];
-        // SAFETY: the vector has a byte for each page of the mapping, which is removed after its last use.
+        // SAFETY: the vector has a byte for each page of the mapping, which is removed after its
+        // last use.
         unsafe {
             assert_eq!(libc::mincore(first, bytes, resident.as_mut_ptr().cast()), 0);
             libc::munmap(first, bytes);

@@ -1,6 +1,7 @@
-//! The accesses under Miri: atomic bytes. Words are split too, since Miri reports a race between atomics of two sizes. The
-//! byte that a placement publishes last is loaded first and stored last. Locked instructions take a lock that other accesses
-//! do not take: they are atomic among themselves, as on the machine.
+//! The accesses under Miri: atomic bytes. Words are split too, since Miri reports a race between
+//! atomics of two sizes. The byte that a placement publishes last is loaded first and stored last.
+//! Locked instructions take a lock that other accesses do not take: they are atomic among
+//! themselves, as on the machine.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};

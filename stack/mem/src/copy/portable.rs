@@ -1,5 +1,5 @@
-//! The accesses on other processors: a fault ends the process. Routines are called through pointers that are read volatile,
-//! so that the compiler knows nothing of them.
+//! The accesses on other processors: a fault ends the process. Routines are called through pointers
+//! that are read volatile, so that the compiler knows nothing of them.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -19,7 +19,8 @@ static COPY_IN_ONE_PASS: CopyInOnePass = Kernel::copy;
 #[inline]
 pub(super) unsafe fn copy_in(dst: *mut u8, src: &[u8]) -> Result<(), Faulted> {
     let Some((last, rest)) = src.split_last() else { return Ok(()) };
-    // SAFETY: the caller vouches for `src.len()` bytes at `dst`, of which `rest` fills all but the last.
+    // SAFETY: the caller vouches for `src.len()` bytes at `dst`, of which `rest` fills all but the
+    // last.
     unsafe {
         copy_out(dst, rest.as_ptr(), rest.len())?;
         AtomicU8::from_ptr(dst.add(rest.len())).store(*last, Ordering::Release);

@@ -1,9 +1,10 @@
 //! The accesses on x86-64, whose faults the process can catch.
 //!
-//! Short copies and words are leaf routines in assembler: they push nothing, so a fault in them is undone by a return with
-//! the result `FAULTED`. Long copies are calls of `memcpy`, or of the routine that takes a CRC on the way, through
-//! `ironwarp_mem_call`, which saves the registers that a caller expects back and leaves the address of its frame in a word of
-//! the thread. A fault inside returns from that frame. [`abandon`] does either; the signal handler calls it.
+//! Short copies and words are leaf routines in assembler: they push nothing, so a fault in them is
+//! undone by a return with the result `FAULTED`. Long copies are calls of `memcpy`, or of the
+//! routine that takes a CRC on the way, through `ironwarp_mem_call`, which saves the registers that
+//! a caller expects back and leaves the address of its frame in a word of the thread. A fault
+//! inside returns from that frame. [`abandon`] does either; the signal handler calls it.
 
 use core::arch::global_asm;
 use core::ffi::c_void;
@@ -342,7 +343,8 @@ pub(super) unsafe fn copy_in_one_pass(
     len: usize,
 ) -> Result<CrcAndSum, Faulted> {
     let mut pass = OnePass { kernel, crc, dst, result: CrcAndSum { crc: 0, sum: 0 } };
-    // SAFETY: `run` gets the structure, which lives through the call; the caller vouches for the bytes on both sides.
+    // SAFETY: `run` gets the structure, which lives through the call; the caller vouches for the
+    // bytes on both sides.
     let faulted = unsafe { ironwarp_mem_call((&raw mut pass).cast(), src, len, run_one_pass, src, len) };
     done(faulted).map(|()| pass.result)
 }
@@ -358,7 +360,8 @@ unsafe extern "C" fn run_one_pass(pass: *mut c_void, src: *const c_void, len: us
 }
 
 pub(super) unsafe fn fill(dst: *mut u8, byte: u8, len: usize) -> Result<(), Faulted> {
-    // SAFETY: the pointer to the byte lives through the call; the caller vouches for the bytes at `dst`.
+    // SAFETY: the pointer to the byte lives through the call; the caller vouches for the bytes at
+    // `dst`.
     done(unsafe { ironwarp_mem_call(dst, &raw const byte, len, fill_long, dst, len) })
 }
 
@@ -434,8 +437,8 @@ pub(crate) struct Interrupted<'a> {
 /// The system reports pages, or addresses in them.
 const PAGE: usize = 4096;
 
-/// Makes the thread continue behind the access of this module that faulted, with [`Faulted`]. Returns false if the fault is
-/// elsewhere. Called by a signal handler, on the thread of the fault.
+/// Makes the thread continue behind the access of this module that faulted, with [`Faulted`].
+/// Returns false if the fault is elsewhere. Called by a signal handler, on the thread of the fault.
 pub(crate) fn abandon(at: &mut Interrupted<'_>) -> bool {
     let (first, end) = ((&raw const ironwarp_mem_leaves).addr(), (&raw const ironwarp_mem_leaves_end).addr());
     if (first..end).contains(&(*at.instruction as usize)) {

@@ -1,8 +1,8 @@
-//! The part of a slot that its cache line has no room for: the scope of a tag that is narrower than a protection
-//! domain, and the region of a window or fast registration.
+//! The part of a slot that its cache line has no room for: the scope of a tag that is narrower than
+//! a protection domain, and the region of a window or fast registration.
 //!
-//! Tags of a whole domain never read it. As in the slot itself, the fields change only while the tag is not valid,
-//! and after every other core has passed a quiescent point.
+//! Tags of a whole domain never read it. As in the slot itself, the fields change only while the
+//! tag is not valid, and after every other core has passed a quiescent point.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use ironwarp_types::{CoreId, PdId, QpNum, STag};
@@ -14,15 +14,16 @@ pub(crate) struct ColdSlot {
     parent: AtomicU32,
     /// The core that owns its words, or [`NO_PIN`].
     pin: AtomicU32,
-    /// For a region, the epoch of its registration; for a window or fast region, the one that its last end must wait
-    /// for.
+    /// For a region, the epoch of its registration; for a window or fast region, the one that its
+    /// last end must wait for.
     epoch: AtomicU64,
-    /// The epoch of the region under a window or fast region: with its tag, it identifies the registration.
+    /// The epoch of the region under a window or fast region: with its tag, it identifies the
+    /// registration.
     parent_epoch: AtomicU64,
     /// The tagged offset of the first byte of a window or fast region.
     base_to: AtomicU64,
-    /// Added to its tagged offsets before the hash that selects owners, wrapping. A window's equals that of its
-    /// region.
+    /// Added to its tagged offsets before the hash that selects owners, wrapping. A window's equals
+    /// that of its region.
     owner_hash_offset: AtomicU64,
 }
 

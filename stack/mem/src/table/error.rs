@@ -20,7 +20,8 @@ pub enum TableError {
 /// Why memory could not be registered. The owner was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum RegisterError {
-    /// The table's limit of regions is reached. Deregistered regions count until every core has quiesced.
+    /// The table's limit of regions is reached. Deregistered regions count until every core has
+    /// quiesced.
     #[error("the limit of {limit} regions is reached")]
     TableFull {
         /// The limit, from [`MemLimits::regions_max`].
@@ -44,8 +45,8 @@ pub enum RegisterError {
     /// The protection domain is one of the two reserved ones.
     #[error("the two highest protection domains are reserved")]
     ReservedPd,
-    /// Some of the bytes are registered or not yet released, with another owner core or with none. In a
-    /// deterministic table also: they lie across two separate registrations.
+    /// Some of the bytes are registered or not yet released, with another owner core or with none.
+    /// In a deterministic table also: they lie across two separate registrations.
     #[error("some of the bytes are registered with another pinning")]
     PinConflict,
     /// The core that the range should be pinned to does not exist.

@@ -1,10 +1,12 @@
 //! The STag table of a stack: registration and release of memory.
 //!
-//! Takes owners or raw ranges from application threads and gives [`Region`]s. Gives each core a [`CoreMem`]. All
-//! slots are allocated at the start; if all are in use, registration fails with [`RegisterError::TableFull`].
+//! Takes owners or raw ranges from application threads and gives [`Region`]s. Gives each core a
+//! [`CoreMem`]. All slots are allocated at the start; if all are in use, registration fails with
+//! [`RegisterError::TableFull`].
 //!
-//! The next call that registers, deregisters, polls a token or reclaims releases revoked memory: a bounded number of regions
-//! at a time, outside the lock, on the thread of the call. Cores release none, since an owner's destructor may be slow.
+//! The next call that registers, deregisters, polls a token or reclaims releases revoked memory: a
+//! bounded number of regions at a time, outside the lock, on the thread of the call. Cores release
+//! none, since an owner's destructor may be slow.
 
 mod cold_slot;
 mod error;
@@ -38,8 +40,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The largest number of regions of a table. Beyond 2^20 a tag would have fewer than 12 random bits, and guessing
-/// one would become feasible.
+/// The largest number of regions of a table. Beyond 2^20 a tag would have fewer than 12 random
+/// bits, and guessing one would become feasible.
 pub const REGIONS_MAX: u32 = 1 << 20;
 
 /// The minimum number of slots: with fewer, a tag would be reused too soon.
@@ -48,11 +50,11 @@ const SLOTS_MIN: u32 = 16;
 /// The sizes of a [`MemTable`], fixed at its creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemLimits {
-    /// Regions that exist at once, revoked ones that wait for release included: 1 to [`REGIONS_MAX`]. Each costs 32
-    /// bytes of table and about 80 bytes of bookkeeping.
+    /// Regions that exist at once, revoked ones that wait for release included: 1 to
+    /// [`REGIONS_MAX`]. Each costs 32 bytes of table and about 80 bytes of bookkeeping.
     pub regions_max: u32,
-    /// Cores that may look up tags, numbered from 0. The words of atomic operations are distributed over all of
-    /// them.
+    /// Cores that may look up tags, numbered from 0. The words of atomic operations are distributed
+    /// over all of them.
     pub cores_max: u16,
 }
 
@@ -63,7 +65,8 @@ impl Default for MemLimits {
     }
 }
 
-/// The table of registered memory that the cores of a stack share. Clones are handles of the same table.
+/// The table of registered memory that the cores of a stack share. Clones are handles of the same
+/// table.
 ///
 /// When the last handle, region and core handle are gone, everything registered is dropped.
 ///
@@ -102,8 +105,9 @@ impl MemTable {
         Self::create(limits, secret, BaseToMode::Address)
     }
 
-    /// Creates a deterministic table: its tags and tagged offsets follow from `secret`, so that the bytes on the
-    /// wire do not depend on the allocator. For simulations that must replay exactly, and for nothing else.
+    /// Creates a deterministic table: its tags and tagged offsets follow from `secret`, so that the
+    /// bytes on the wire do not depend on the allocator. For simulations that must replay exactly,
+    /// and for nothing else.
     pub fn replayable(limits: MemLimits, secret: [u64; 2]) -> Result<Self, TableError> {
         Self::create(limits, secret, BaseToMode::Slot)
     }
@@ -119,25 +123,25 @@ impl MemTable {
         Ok(Self { shared: Arc::new(TableInner::new(limits, secret, base_to_mode)), quota: None })
     }
 
-    /// Returns another handle of the same table for one of its users. Through it and its clones at most
-    /// `regions_max` regions, windows and fast regions exist at once, so that no user takes more than its share of
-    /// the table (RFC 5042 s6.4.1).
+    /// Returns another handle of the same table for one of its users. Through it and its clones at
+    /// most `regions_max` regions, windows and fast regions exist at once, so that no user takes
+    /// more than its share of the table (RFC 5042 s6.4.1).
     #[must_use]
     pub fn with_quota(&self, regions_max: u32) -> Self {
         Self { shared: Arc::clone(&self.shared), quota: Some(Arc::new(Quota::new(regions_max))) }
     }
 
-    /// Sets after how many calls of other cores the owner of a cache line shares it: from then on every core changes
-    /// its words itself, with locked instructions. 0, as at the start: never. At most [`SHARE_AFTER_MAX`]. Pinned
-    /// words are not shared.
+    /// Sets after how many calls of other cores the owner of a cache line shares it: from then on
+    /// every core changes its words itself, with locked instructions. 0, as at the start: never. At
+    /// most [`SHARE_AFTER_MAX`]. Pinned words are not shared.
     ///
     /// [`SHARE_AFTER_MAX`]: crate::SHARE_AFTER_MAX
     pub fn share_lines_after(&self, calls: u8) {
         self.shared.sharing.set_share_after(calls);
     }
 
-    /// Returns whether tags may be limited to the stream `qp`. `false` is certain; `true` may be due to a tag of the
-    /// past. It reads every slot.
+    /// Returns whether tags may be limited to the stream `qp`. `false` is certain; `true` may be
+    /// due to a tag of the past. It reads every slot.
     pub fn may_have_tags_of(&self, qp: QpNum) -> bool {
         self.shared.cold_slots.iter().any(|cold| cold.qp() == qp)
     }
@@ -152,10 +156,11 @@ impl MemTable {
         Ok(CoreMem::new(Arc::clone(&self.shared), epoch_slot))
     }
 
-    /// Registers the bytes of `buffer`, which the table keeps until the region is gone and every core has quiesced.
+    /// Registers the bytes of `buffer`, which the table keeps until the region is gone and every
+    /// core has quiesced.
     ///
-    /// A later call to this table drops the owner on its own thread. The owner must not hold a handle, region or
-    /// token of this table: both would then live for ever.
+    /// A later call to this table drops the owner on its own thread. The owner must not hold a
+    /// handle, region or token of this table: both would then live for ever.
     pub fn register<O>(&self, pd: PdId, buffer: O, access: Access) -> Result<Region, RegisterError>
     where
         O: StableBytes + Send + 'static,
@@ -163,8 +168,9 @@ impl MemTable {
         self.register_in_scope(pd.into(), buffer, access)
     }
 
-    /// As [`MemTable::register`], but limited to a stream if `scope` names one: no other stream can use the tag, not
-    /// even one of the same protection domain, and its peer may invalidate it (RFC 5040 s8.1.1, 2 and 7).
+    /// As [`MemTable::register`], but limited to a stream if `scope` names one: no other stream can
+    /// use the tag, not even one of the same protection domain, and its peer may invalidate it
+    /// (RFC 5040 s8.1.1, 2 and 7).
     pub fn register_in_scope<O>(
         &self,
         scope: AccessScope,
@@ -177,10 +183,11 @@ impl MemTable {
         self.register_owned(scope, buffer, access, None)
     }
 
-    /// As [`MemTable::register_in_scope`], with all words of the region owned by `core`. Atomic operations on them
-    /// execute there, instead of on the core that each line's hash selects.
+    /// As [`MemTable::register_in_scope`], with all words of the region owned by `core`. Atomic
+    /// operations on them execute there, instead of on the core that each line's hash selects.
     ///
-    /// Bytes that are registered several times must be pinned to the same core in all registrations.
+    /// Bytes that are registered several times must be pinned to the same core in all
+    /// registrations.
     pub fn register_on_core<O>(
         &self,
         scope: AccessScope,
@@ -247,9 +254,10 @@ impl MemTable {
     /// Registers `len` bytes at `base` that the caller keeps alive.
     ///
     /// # Safety
-    /// From this call until the region's [`Quiescence`](crate::Quiescence) is complete, or until every handle,
-    /// region and core handle of the table is gone, the bytes must be initialised, valid for reads and writes from
-    /// any thread, and within one allocation, and no reference to any of them may exist.
+    /// From this call until the region's [`Quiescence`](crate::Quiescence) is complete, or until
+    /// every handle, region and core handle of the table is gone, the bytes must be initialised,
+    /// valid for reads and writes from any thread, and within one allocation, and no reference to
+    /// any of them may exist.
     pub unsafe fn register_raw(
         &self,
         pd: PdId,
@@ -280,8 +288,8 @@ impl MemTable {
             .map(|registered| self.region(registered))
     }
 
-    /// Releases the memory of some deregistered regions that no core uses any more and returns their number.
-    /// Registering, deregistering and polling a token do this too.
+    /// Releases the memory of some deregistered regions that no core uses any more and returns
+    /// their number. Registering, deregistering and polling a token do this too.
     pub fn reclaim(&self) -> usize {
         self.shared.reclaim()
     }
@@ -357,20 +365,22 @@ impl TableInner {
         }
     }
 
-    /// Returns whether owners follow from addresses alone: nothing is pinned, and the table is not deterministic.
+    /// Returns whether owners follow from addresses alone: nothing is pinned, and the table is not
+    /// deterministic.
     #[inline]
     pub(crate) fn owners_by_address(&self) -> bool {
         self.base_to_mode == BaseToMode::Address && !self.has_pinned.load(Ordering::Relaxed)
     }
 
-    /// Makes a tag invalid for every later look-up. Returns the epoch after which no core is in the middle of a
-    /// copy.
+    /// Makes a tag invalid for every later look-up. Returns the epoch after which no core is in the
+    /// middle of a copy.
     pub(crate) fn revoke(&self, slot: u32, stag: STag) -> u64 {
         self.slots[slot as usize].mark_invalid(stag);
         self.epochs.advance()
     }
 
-    /// As [`TableInner::revoke`], for any tag. A window or fast region may be bound again once the epoch has passed.
+    /// As [`TableInner::revoke`], for any tag. A window or fast region may be bound again once the
+    /// epoch has passed.
     pub(crate) fn invalidate_stag(&self, slot: &Slot, cold: &ColdSlot, stag: STag) -> u64 {
         let ended = slot.mark_invalid(stag);
         let target = self.epochs.advance();
@@ -426,7 +436,8 @@ impl TableInner {
         for each in &reclaimed {
             self.slots[each.slot as usize].mark_free();
         }
-        // Owners are dropped after the lock is released: their code may take long and may use this table.
+        // Owners are dropped after the lock is released: their code may take long and may use this
+        // table.
         drop(registry);
         reclaimed.into_iter().filter_map(|each| each.buffer).map(drop_owner).count()
     }
@@ -437,8 +448,8 @@ impl TableInner {
     }
 }
 
-/// Drops the owner of a region's memory. This may run in a call of another part of the application, which a panic must
-/// not end: the panic is reported by the process's hook and goes no further.
+/// Drops the owner of a region's memory. This may run in a call of another part of the application,
+/// which a panic must not end: the panic is reported by the process's hook and goes no further.
 fn drop_owner(owner: Box<dyn Send>) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(owner)))
         && let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic)))

@@ -1,9 +1,10 @@
 //! The owner cores of all registrations, so that a word has one owner under every tag.
 //!
-//! A registration may pin its range to one core. Two that overlap must be pinned to the same core, since otherwise
-//! two cores would own a shared word; the second is refused. A registration counts until no core can use it any
-//! more, not only until it is revoked. Protected by the table's lock and sized at the start, except the list of
-//! pinned ranges, which grows with them. A registration checks the pinned ranges; a pinned one checks all.
+//! A registration may pin its range to one core. Two that overlap must be pinned to the same core,
+//! since otherwise two cores would own a shared word; the second is refused. A registration counts
+//! until no core can use it any more, not only until it is revoked. Protected by the table's lock
+//! and sized at the start, except the list of pinned ranges, which grows with them. A registration
+//! checks the pinned ranges; a pinned one checks all.
 
 use super::BaseToMode;
 use ironwarp_types::CoreId;
@@ -21,8 +22,8 @@ pub(crate) struct OwnedRange {
 
 const EMPTY_RANGE: OwnedRange = OwnedRange { start: 0, len: 0, pin: None, owner_hash_offset: 0 };
 
-/// Another registration of the same bytes is pinned differently, or has other tagged offsets in a deterministic
-/// table.
+/// Another registration of the same bytes is pinned differently, or has other tagged offsets in a
+/// deterministic table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Conflict;
 
@@ -38,9 +39,9 @@ impl OwnerMap {
         Self { ranges: vec![EMPTY_RANGE; slots as usize].into(), pinned: Vec::new(), base_to_mode }
     }
 
-    /// Checks whether a range may be registered. A deterministic table selects owners by tagged offsets, since
-    /// addresses differ from run to run. Then the result is the number to add to the range's offsets, so that they
-    /// match those of a range that it overlaps.
+    /// Checks whether a range may be registered. A deterministic table selects owners by tagged
+    /// offsets, since addresses differ from run to run. Then the result is the number to add to the
+    /// range's offsets, so that they match those of a range that it overlaps.
     pub(crate) fn check(&self, range: OwnedRange, base_to: u64) -> Result<u64, Conflict> {
         match self.base_to_mode {
             BaseToMode::Address => self.check_pin(range).map(|()| 0),

@@ -1,7 +1,7 @@
 //! Entry of a region, a window or a fast region in the table.
 //!
-//! Takes a range or nothing, and gives a slot and a new tag. Refuses an invalid range, one that is registered for
-//! another owner core, and one without a free slot. Runs on application threads.
+//! Takes a range or nothing, and gives a slot and a new tag. Refuses an invalid range, one that is
+//! registered for another owner core, and one without a free slot. Runs on application threads.
 
 use super::owner_map::OwnedRange;
 use super::registry::{Registration, Registry};
@@ -67,8 +67,8 @@ impl TableInner {
         Ok((RegisteredRange { slot, stag, pd, base, len, access }, rng))
     }
 
-    /// Returns a slot for a range whose owner cores agree with all others, its tag, and the number that is added to
-    /// its offsets before the hash that selects owners.
+    /// Returns a slot for a range whose owner cores agree with all others, its tag, and the number
+    /// that is added to its offsets before the hash that selects owners.
     fn take_region(
         &self,
         new_range: &NewRange,
@@ -83,7 +83,8 @@ impl TableInner {
         // A full table is detected below.
         let Ok(owner_hash_offset) = next.map_or(Ok(0), |base_to| registry.owner_map.check(range, base_to))
         else {
-            // Here and below the owner is dropped after the lock is released: its code may use this table.
+            // Here and below the owner is dropped after the lock is released: its code may use this
+            // table.
             drop(registry);
             return Err(RegisterError::PinConflict);
         };

@@ -1,4 +1,5 @@
-//! The owners of slots: the part of the table that a lock protects, which no core takes on its data path.
+//! The owners of slots: the part of the table that a lock protects, which no core takes on its data
+//! path.
 
 use super::owner_map::OwnerMap;
 use super::tag::TagRng;
@@ -23,7 +24,8 @@ impl Registration {
     }
 }
 
-/// A quota: the number of regions, those that wait for release included, and the limit. Changed under the lock only.
+/// A quota: the number of regions, those that wait for release included, and the limit. Changed
+/// under the lock only.
 pub(crate) struct Quota {
     used: AtomicU32,
     pub(crate) regions_max: u32,
@@ -43,8 +45,8 @@ impl Quota {
     }
 }
 
-/// Regions released in one call: enough that a table in steady use never fills with them, few enough that no caller
-/// pays for thousands of others.
+/// Regions released in one call: enough that a table in steady use never fills with them, few
+/// enough that no caller pays for thousands of others.
 pub(crate) const RECLAIM_MAX: usize = 4;
 
 /// Free slots, owners, and revoked regions that wait for quiescence. Sized at the start.
@@ -95,8 +97,8 @@ impl Registry {
         self.free.front().copied()
     }
 
-    /// Returns a slot for the registration, or the registration if the limit of the table or of its quota is
-    /// reached.
+    /// Returns a slot for the registration, or the registration if the limit of the table or of its
+    /// quota is reached.
     pub(crate) fn take_slot(&mut self, registration: Registration) -> Result<u32, Registration> {
         if self.in_use() >= self.regions_max || !registration.has_room() {
             return Err(registration);

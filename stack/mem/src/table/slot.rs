@@ -1,8 +1,8 @@
 //! One slot of the STag table, as cores read it.
 //!
-//! The head word holds tag, state and rights, so that one load shows whether a tag is valid. The other fields change
-//! only while the slot is free. A slot becomes free only after every core has passed a quiescent point, so a core
-//! that found its tag valid reads the fields that belong to it.
+//! The head word holds tag, state and rights, so that one load shows whether a tag is valid. The
+//! other fields change only while the slot is free. A slot becomes free only after every core has
+//! passed a quiescent point, so a core that found its tag valid reads the fields that belong to it.
 
 use crate::access::{Access, AccessError, NO_PD};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -27,7 +27,8 @@ pub(crate) struct Extent {
     pub base: *mut u8,
     /// The length in bytes.
     pub len: u64,
-    /// The protection domain; [`NO_PD`] for a tag of another scope, which is in the module `cold_slot`.
+    /// The protection domain; [`NO_PD`] for a tag of another scope, which is in the module
+    /// `cold_slot`.
     pub pd: PdId,
 }
 
@@ -184,7 +185,8 @@ impl Slot {
         }
     }
 
-    /// Claims an unbound window or fast region for the caller alone and returns its kind. Never waits.
+    /// Claims an unbound window or fast region for the caller alone and returns its kind. Never
+    /// waits.
     pub(crate) fn claim_for_bind(&self) -> Result<BindClaim, BindClaimError> {
         let found = self.head.load(Ordering::Acquire);
         let (stag, rights) = (stag_of(found), Rights(found as u16));
@@ -201,8 +203,8 @@ impl Slot {
         }
     }
 
-    /// Fills a window or fast region that [`Slot::claim_for_bind`] claimed and makes `stag` valid. Fails if it was
-    /// released meanwhile.
+    /// Fills a window or fast region that [`Slot::claim_for_bind`] claimed and makes `stag` valid.
+    /// Fails if it was released meanwhile.
     pub(crate) fn bind(&self, claim: BindClaim, stag: STag, extent: Extent, rights: Rights) -> bool {
         self.set_extent(extent);
         self.exchange(claim.busy, head(stag, SlotState::Live, rights))
@@ -341,7 +343,8 @@ mod model {
         });
     }
 
-    /// One core invalidates a window and binds it again while another looks up its old and its new tag.
+    /// One core invalidates a window and binds it again while another looks up its old and its new
+    /// tag.
     #[test]
     fn a_core_never_sees_a_windows_old_tag_with_its_new_extent() {
         const CHILD: u16 = Rights::CHILD | Rights::WINDOW;

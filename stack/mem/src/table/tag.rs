@@ -1,10 +1,10 @@
 //! How steering tags are created and read.
 //!
-//! RFC 5040 s8.1.1 (8) and RFC 5042 s6.1.1: a tag is hard to predict, sparse over the whole range, and not reused
-//! soon. A tag is a slot index and key bits under a secret permutation of the 32-bit numbers. A slot starts with
-//! random key bits and uses all others in a secret order of its own. In a table of 4096 regions a slot has 2^20 tags
-//! before one returns. A guess names one of N valid regions with probability N / 2^32, and a wrong guess ends the
-//! connection.
+//! RFC 5040 s8.1.1 (8) and RFC 5042 s6.1.1: a tag is hard to predict, sparse over the whole range,
+//! and not reused soon. A tag is a slot index and key bits under a secret permutation of the 32-bit
+//! numbers. A slot starts with random key bits and uses all others in a secret order of its own. In
+//! a table of 4096 regions a slot has 2^20 tags before one returns. A guess names one of N valid
+//! regions with probability N / 2^32, and a wrong guess ends the connection.
 
 use ironwarp_types::STag;
 use siphasher::sip::SipHasher24;
@@ -41,8 +41,8 @@ impl StagCodec {
         (stag.0 ^ self.mask).wrapping_mul(self.factor).wrapping_shr(self.key_bits) as usize
     }
 
-    /// Returns a new tag for `slot`, never 0: a random one if `previous` is 0, and otherwise the next in the slot's
-    /// order.
+    /// Returns a new tag for `slot`, never 0: a random one if `previous` is 0, and otherwise the
+    /// next in the slot's order.
     pub(crate) fn new_stag(&self, slot: u32, previous: STag, rng: &mut TagRng) -> STag {
         let keys = self.keys();
         let mut index = match previous {
@@ -75,8 +75,8 @@ impl StagCodec {
         (stag.0 ^ self.mask).wrapping_mul(self.factor) & self.keys()
     }
 
-    /// Returns the key at a position of the slot's order: a Feistel network over the key's two parts, which may
-    /// differ in length.
+    /// Returns the key at a position of the slot's order: a Feistel network over the key's two
+    /// parts, which may differ in length.
     fn key_at(&self, slot: u32, index: u32) -> u32 {
         (0..ROUNDS).fold(index, |key, round| self.round(slot, round, key))
     }
@@ -107,8 +107,8 @@ impl StagCodec {
 /// Four rounds give an order that cannot be distinguished from a random one (Luby and Rackoff).
 const ROUNDS: u32 = 4;
 
-/// Returns the inverse of an odd number modulo 2^32. Each step of Newton's iteration doubles the number of correct
-/// bits; `odd` itself is correct in the lowest three.
+/// Returns the inverse of an odd number modulo 2^32. Each step of Newton's iteration doubles the
+/// number of correct bits; `odd` itself is correct in the lowest three.
 fn inverse(odd: u32) -> u32 {
     let step = |guess: u32| guess.wrapping_mul(2u32.wrapping_sub(odd.wrapping_mul(guess)));
     (0..4).fold(odd, |guess, _| step(guess))
@@ -116,7 +116,8 @@ fn inverse(odd: u32) -> u32 {
 
 /// Unpredictable numbers from a 128-bit secret: SipHash of a counter.
 ///
-/// One secret at the start and no system call later, so that a simulated node replays exactly from its seed.
+/// One secret at the start and no system call later, so that a simulated node replays exactly from
+/// its seed.
 pub(crate) struct TagRng {
     secret: [u64; 2],
     counter: u64,
@@ -190,8 +191,8 @@ mod tests {
         assert!(tags.len() > MANY as usize - 5 && !tags.contains(&0));
     }
 
-    // RFC 5042 s6.1.1: with all other slots in use one slot serves every registration, and no tag returns before all
-    // have been used.
+    // RFC 5042 s6.1.1: with all other slots in use one slot serves every registration, and no tag
+    // returns before all have been used.
     #[test]
     fn a_tag_comes_back_when_its_slot_has_had_all_others() {
         // Under Miri with fewer keys.
@@ -213,7 +214,8 @@ mod tests {
         }
     }
 
-    // RFC 5042 s6.1.1: the earlier tags of a slot do not reveal the next, and two slots have different orders.
+    // RFC 5042 s6.1.1: the earlier tags of a slot do not reveal the next, and two slots have
+    // different orders.
     #[test]
     fn the_order_of_keys_is_a_slots_own_and_no_progression() {
         let mut rng = TagRng::new([3, 4]);

@@ -1,9 +1,10 @@
 //! Tags without memory of their own: memory windows and fast regions, the application's side.
 //!
-//! Both are created once, occupy a slot of the table, and are bound by a work request to a part of a region that has
-//! [`Access::BIND`](crate::Access::BIND). Each binding has a new tag. A **window** (type 2) gives the peer of one
-//! stream remote rights and nothing else. A **fast region** is a full region whose memory is set in the order of the
-//! send queue, also for local use, for one stream or for its whole protection domain.
+//! Both are created once, occupy a slot of the table, and are bound by a work request to a part of
+//! a region that has [`Access::BIND`](crate::Access::BIND). Each binding has a new tag. A
+//! **window** (type 2) gives the peer of one stream remote rights and nothing else. A **fast
+//! region** is a full region whose memory is set in the order of the send queue, also for local
+//! use, for one stream or for its whole protection domain.
 //!
 //! Deregistering the region never fails: everything bound to it ends with it, at once.
 
@@ -81,8 +82,8 @@ macro_rules! child {
                 self.0.bound_stag()
             }
 
-            /// Ends the current binding at once, for any stream. Safe at any time. The token reports when no core is
-            /// in the middle of a copy.
+            /// Ends the current binding at once, for any stream. Safe at any time. The token
+            /// reports when no core is in the middle of a copy.
             pub fn invalidate(&self) -> Quiescence {
                 self.0.invalidate()
             }

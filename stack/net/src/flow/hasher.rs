@@ -1,14 +1,14 @@
 //! The keyed hash that the flow table uses.
 //!
-//! A connection has one hash for its whole life, and an active open must know it before the first segment arrives.
-//! The hash that a NIC computes for receive-side scaling is not usable for this. It exists for received frames only,
-//! and predicting it requires the NIC's Toeplitz key, which [`PortCaps`] does not contain. These keys are public
-//! defaults, so a peer can also craft collisions. So the flow table always uses this hash; the NIC's hash only
-//! selects cores.
+//! A connection has one hash for its whole life, and an active open must know it before the first
+//! segment arrives. The hash that a NIC computes for receive-side scaling is not usable for this.
+//! It exists for received frames only, and predicting it requires the NIC's Toeplitz key, which
+//! [`PortCaps`] does not contain. These keys are public defaults, so a peer can also craft
+//! collisions. So the flow table always uses this hash; the NIC's hash only selects cores.
 //!
-//! The hash takes two rounds of multiply-and-fold under a key of 256 bits, and three for IPv6. IPv4 takes 1.2 ns,
-//! measured; SipHash takes about 10. A peer that does not see hashes cannot place connections in one cluster of the
-//! table. The table's probe limit bounds accidental clusters.
+//! The hash takes two rounds of multiply-and-fold under a key of 256 bits, and three for IPv6. IPv4
+//! takes 1.2 ns, measured; SipHash takes about 10. A peer that does not see hashes cannot place
+//! connections in one cluster of the table. The table's probe limit bounds accidental clusters.
 //!
 //! [`PortCaps`]: ironwarp_port::PortCaps
 
@@ -28,7 +28,8 @@ impl FlowHasher {
     /// Returns a hasher with a secret of 128 bits. Each process draws a new one.
     pub fn new(secret: [u64; 2]) -> Self {
         let [a, b] = secret;
-        // Constants from the fractional parts of the golden ratio and of pi make the four keys different.
+        // Constants from the fractional parts of the golden ratio and of pi make the four keys
+        // different.
         let keys = [
             fold(a ^ 0x9e37_79b9_7f4a_7c15, b | 1),
             fold(b ^ 0x2438_6f5d_13c3_9a77, a | 1),
@@ -81,8 +82,8 @@ impl FlowHasher {
         self.hash(&Flow { local: SocketAddr::new(addr, 0), remote: SocketAddr::new(unspecified, 0) })
     }
 
-    /// Returns the hash of an IPv6 flow. The two halves of the addresses are mixed in parallel, so the latency is two
-    /// multiplications longer than for IPv4.
+    /// Returns the hash of an IPv6 flow. The two halves of the addresses are mixed in parallel, so
+    /// the latency is two multiplications longer than for IPv4.
     #[inline]
     pub(crate) fn hash_v6(
         &self,
@@ -108,7 +109,8 @@ impl FlowHasher {
     }
 }
 
-/// Returns the exclusive or of the halves of the 128-bit product. Each input bit affects the middle of the result.
+/// Returns the exclusive or of the halves of the 128-bit product. Each input bit affects the middle
+/// of the result.
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -161,7 +163,8 @@ mod tests {
             let hash = hasher.hash_v4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 4420, port);
             filled[(hash & 255) as usize] += 1;
         }
-        // The expected count is 64 per bucket with a standard deviation of 8. The limits are six deviations away.
+        // The expected count is 64 per bucket with a standard deviation of 8. The limits are six
+        // deviations away.
         assert!(filled.iter().all(|&n| (16..=112).contains(&n)), "{filled:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! The look-up of a connection by its flow: a keyed hash, a table from hash to connection, and the choice of a core.
+//! The look-up of a connection by its flow: a keyed hash, a table from hash to connection, and the
+//! choice of a core.
 
 mod hasher;
 mod steering;

@@ -1,15 +1,17 @@
 //! The function from a flow to the core that owns it. It is pure and the same on every core.
 //!
-//! A card with receive-side scaling is configured with a symmetric, secret Toeplitz key and an even indirection table,
-//! and [`Steering::core_of`] computes that hash. Over memif and rings the sender's queue is the receiver's queue, so the
-//! same hash is used: two stacks with the same number of cores agree on a flow's core, and no frame moves between
-//! cores. On af_packet, af_xdp and tap the queue cannot be predicted. There the keyed flow hash selects the core, so
-//! a peer cannot choose a core. Each received frame is checked against this function, so another distribution only
-//! costs time.
+//! A card with receive-side scaling is configured with a symmetric, secret Toeplitz key and an even
+//! indirection table, and [`Steering::core_of`] computes that hash. Over memif and rings the
+//! sender's queue is the receiver's queue, so the same hash is used: two stacks with the same
+//! number of cores agree on a flow's core, and no frame moves between cores. On af_packet, af_xdp
+//! and tap the queue cannot be predicted. There the keyed flow hash selects the core, so a peer
+//! cannot choose a core. Each received frame is checked against this function, so another
+//! distribution only costs time.
 //!
-//! Source: Microsoft's definition of receive-side scaling for the Toeplitz hash. With a key that repeats two bytes,
-//! both directions of a flow have the same hash, and the hash depends only on the exclusive or of all 16-bit words.
-//! Cost: one multiplication with the keyed hash, about 10 ns with the Toeplitz hash.
+//! Source: Microsoft's definition of receive-side scaling for the Toeplitz hash. With a key that
+//! repeats two bytes, both directions of a flow have the same hash, and the hash depends only on
+//! the exclusive or of all 16-bit words. Cost: one multiplication with the keyed hash, about 10 ns
+//! with the Toeplitz hash.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -24,7 +26,8 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Returns the map for `cores` cores, at least one, and a device that distributes flows as `spread` says.
+    /// Returns the map for `cores` cores, at least one, and a device that distributes flows as
+    /// `spread` says.
     pub fn new(cores: u16, spread: Spread) -> Self {
         Steering { cores: cores.max(1), spread }
     }
@@ -34,7 +37,8 @@ impl Steering {
         self.cores
     }
 
-    /// Returns the core that owns a flow. `hash` is [`FlowHasher::hash`](crate::FlowHasher::hash) of the flow.
+    /// Returns the core that owns a flow. `hash` is [`FlowHasher::hash`](crate::FlowHasher::hash)
+    /// of the flow.
     pub fn core_of(&self, flow: &Flow, hash: u32) -> u16 {
         match self.spread {
             // The low bits select a slot of the flow table, so the high bits select the core.
@@ -47,10 +51,12 @@ impl Steering {
     }
 }
 
-/// Returns the hash that a card computes over the addresses and ports of a flow under the repeated key.
+/// Returns the hash that a card computes over the addresses and ports of a flow under the repeated
+/// key.
 fn symmetric_toeplitz(key: u16, flow: &Flow) -> u32 {
     let words = xor_words(flow.local) ^ xor_words(flow.remote);
-    // The window of the key moves by one bit for each bit of the input, and repeats after sixteen bits.
+    // The window of the key moves by one bit for each bit of the input, and repeats after sixteen
+    // bits.
     let half =
         (0..16).filter(|bit| words >> (15 - bit) & 1 == 1).fold(0, |hash, bit| hash ^ key.rotate_left(bit));
     u32::from(half) << 16 | u32::from(half)
@@ -112,7 +118,8 @@ mod tests {
         }
     }
 
-    /// Two stacks with the same number of cores agree on the core, so each frame arrives on its owner core.
+    /// Two stacks with the same number of cores agree on the core, so each frame arrives on its
+    /// owner core.
     #[test]
     fn both_directions_of_a_flow_have_the_same_core() {
         let steering = Steering::new(4, Spread::Toeplitz { entries: 128, key: SHARED_RSS_KEY });
@@ -123,8 +130,8 @@ mod tests {
         }
     }
 
-    /// A peer that knows the key of one process, or the defaults of cards, cannot choose ports that all reach one core
-    /// of another.
+    /// A peer that knows the key of one process, or the defaults of cards, cannot choose ports that
+    /// all reach one core of another.
     #[test]
     fn ports_chosen_for_one_key_are_spread_by_another() {
         let steering = |key| Steering::new(4, Spread::Toeplitz { entries: 128, key });

@@ -1,12 +1,12 @@
 //! A hash table from a flow's hash to a connection's number: open addressing with linear probing.
 //!
-//! A slot has 8 bytes, so eight share a cache line and nearly every look-up touches one line. The table does not
-//! contain the keys: the caller of a look-up compares the key of each entry with an equal hash. There are no
-//! tombstones: a removal moves later entries of the cluster back, so a table that has held a million connections is
-//! as fast as a new one.
+//! A slot has 8 bytes, so eight share a cache line and nearly every look-up touches one line. The
+//! table does not contain the keys: the caller of a look-up compares the key of each entry with an
+//! equal hash. There are no tombstones: a removal moves later entries of the cluster back, so a
+//! table that has held a million connections is as fast as a new one.
 //!
-//! The size is fixed, and nothing allocates after [`FlowTable::new`]. Cost: about 2 ns per look-up while the table is
-//! in cache.
+//! The size is fixed, and nothing allocates after [`FlowTable::new`]. Cost: about 2 ns per look-up
+//! while the table is in cache.
 
 /// A slot of the table. The value [`EMPTY`] marks a free one.
 #[derive(Clone, Copy)]
@@ -19,8 +19,9 @@ const EMPTY: u32 = u32::MAX;
 
 const FREE: Slot = Slot { hash: 0, value: EMPTY };
 
-/// The maximum distance of an entry from the slot that its hash selects. At half load the longest cluster of `n`
-/// well-mixed hashes is about `5 ln n`: 72 for a million. So only badly mixed hashes reach 128.
+/// The maximum distance of an entry from the slot that its hash selects. At half load the longest
+/// cluster of `n` well-mixed hashes is about `5 ln n`: 72 for a million. So only badly mixed hashes
+/// reach 128.
 const PROBES_MAX: usize = 128;
 
 /// The largest supported capacity: a table of 2^31 slots of 8 bytes.
@@ -45,7 +46,8 @@ pub struct FlowTable {
 }
 
 impl FlowTable {
-    /// Returns a table for `entries_max` entries, at least 1 and at most 2^30. It takes 16 to 32 bytes per entry.
+    /// Returns a table for `entries_max` entries, at least 1 and at most 2^30. It takes 16 to 32
+    /// bytes per entry.
     pub fn new(entries_max: usize) -> Self {
         let slots = (entries_max.clamp(1, ENTRIES_MAX) * 2).next_power_of_two();
         FlowTable { slots: vec![FREE; slots].into_boxed_slice(), len: 0 }
@@ -118,8 +120,9 @@ impl FlowTable {
             .find(|&at| self.slot(at).hash == hash && self.slot(at).value == value)
     }
 
-    /// Frees the slot `gap` and moves later entries of its cluster back (backward shift deletion), so that no free slot
-    /// lies between an entry and the slot that its hash selects. Half load guarantees a free slot, where the loop ends.
+    /// Frees the slot `gap` and moves later entries of its cluster back (backward shift deletion),
+    /// so that no free slot lies between an entry and the slot that its hash selects. Half load
+    /// guarantees a free slot, where the loop ends.
     fn close_gap(&mut self, mut gap: usize) {
         let mut at = self.wrap(gap + 1);
         while self.slot(at).value != EMPTY {

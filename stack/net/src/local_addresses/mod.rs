@@ -1,4 +1,5 @@
-//! The local addresses: their states, duplicate detection and defence, and the choice of a source address.
+//! The local addresses: their states, duplicate detection and defence, and the choice of a source
+//! address.
 
 mod source;
 mod table;

@@ -1,7 +1,7 @@
 //! Source address selection.
 //!
-//! Source: RFC 1122 s3.3.4.3 (an address on the network of the next hop), RFC 6724 s5 (rules 2 and 8: scope, longest
-//! matching prefix).
+//! Source: RFC 1122 s3.3.4.3 (an address on the network of the next hop), RFC 6724 s5 (rules 2 and
+//! 8: scope, longest matching prefix).
 
 use core::net::IpAddr;
 
@@ -19,8 +19,9 @@ pub(crate) enum SourceAddress {
 }
 
 impl LocalAddresses {
-    /// Returns the source address of packets to `dst` through `next_hop`. The right scope counts first, then the
-    /// network of the next hop, then the longest prefix shared with the destination, then the configured order.
+    /// Returns the source address of packets to `dst` through `next_hop`. The right scope counts
+    /// first, then the network of the next hop, then the longest prefix shared with the
+    /// destination, then the configured order.
     pub(crate) fn source_for(&self, dst: IpAddr, next_hop: IpAddr) -> SourceAddress {
         let mut best: Option<((bool, bool, u32), IpAddr)> = None;
         let mut any_tentative = false;
@@ -38,7 +39,8 @@ impl LocalAddresses {
         }
         match best {
             Some(((true, ..), addr)) => SourceAddress::Addr(addr),
-            // An address of the wrong scope does not reach the destination. It is used only if no other one is tentative.
+            // An address of the wrong scope does not reach the destination. It is used only if no
+            // other one is tentative.
             _ if any_tentative => SourceAddress::Tentative,
             Some((_, addr)) => SourceAddress::Addr(addr),
             None => SourceAddress::None,

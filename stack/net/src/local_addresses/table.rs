@@ -8,11 +8,13 @@
 //! ```
 //! Two short lists hold the usable addresses. Received packets are compared with these only.
 //!
-//! IPv4 addresses are announced and defended (RFC 5227). They are probed only if `net.dad_probes_ipv4` is set, because
-//! probing takes five to nine seconds. IPv6 addresses are probed by default (RFC 4862), which takes one to two seconds.
-//! An address that another station has is not used; `net_addresses_duplicate` counts it.
+//! IPv4 addresses are announced and defended (RFC 5227). They are probed only if
+//! `net.dad_probes_ipv4` is set, because probing takes five to nine seconds. IPv6 addresses are
+//! probed by default (RFC 4862), which takes one to two seconds. An address that another station
+//! has is not used; `net_addresses_duplicate` counts it.
 //!
-//! Source: RFC 5227 (IPv4), RFC 4862 s5.4 (IPv6). The time is an argument; messages go out through a closure.
+//! Source: RFC 5227 (IPv4), RFC 4862 s5.4 (IPv6). The time is an argument; messages go out through
+//! a closure.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -89,7 +91,8 @@ struct LocalAddress {
 #[derive(Clone, Copy)]
 struct UsableV4 {
     addr: Ipv4Addr,
-    /// The two broadcast addresses of its network, as bits. 0 if the prefix leaves no room for them (RFC 3021).
+    /// The two broadcast addresses of its network, as bits. 0 if the prefix leaves no room for them
+    /// (RFC 3021).
     broadcasts: [u32; 2],
 }
 
@@ -125,8 +128,8 @@ pub(crate) struct LocalAddresses {
 }
 
 impl LocalAddresses {
-    /// Returns the configured addresses, and a link-local one if there is IPv6 and none is configured. Addresses
-    /// without probes are usable at once.
+    /// Returns the configured addresses, and a link-local one if there is IPv6 and none is
+    /// configured. Addresses without probes are usable at once.
     pub(crate) fn new(cfg: &NetConfig, hasher: FlowHasher) -> Self {
         let mut addresses = LocalAddresses {
             primary_v4: NO_ADDRESS_V4,
@@ -190,8 +193,9 @@ impl LocalAddresses {
         !self.secondary_v4.is_empty() && self.secondary_v4.iter().any(|local| local.addr == addr)
     }
 
-    /// Returns whether segments of a connection are acceptable: they come from an address that is not ours, to a usable
-    /// address of ours. The remote address was unicast when the connection was opened.
+    /// Returns whether segments of a connection are acceptable: they come from an address that is
+    /// not ours, to a usable address of ours. The remote address was unicast when the connection
+    /// was opened.
     #[inline(always)]
     pub(crate) fn accepts_connected_v4(&self, remote: Ipv4Addr, local: Ipv4Addr) -> bool {
         if remote == self.primary_v4.addr {
@@ -226,8 +230,8 @@ impl LocalAddresses {
         }
     }
 
-    /// Returns whether the address is unicast (RFC 1122 s3.2.1.3). The two broadcast addresses of a local network are
-    /// not, unless its prefix leaves no room for them (RFC 3021).
+    /// Returns whether the address is unicast (RFC 1122 s3.2.1.3). The two broadcast addresses of a
+    /// local network are not, unless its prefix leaves no room for them (RFC 3021).
     #[inline]
     pub(crate) fn is_unicast_v4(&self, addr: Ipv4Addr) -> bool {
         let bits = addr.to_bits();
@@ -243,8 +247,8 @@ impl LocalAddresses {
         self.all.iter().any(|local| local.prefix.addr.is_ipv6())
     }
 
-    /// Returns whether a port with these addresses must receive the multicast address (RFC 4861 s7.2.1, RFC 4862
-    /// s5.4.2).
+    /// Returns whether a port with these addresses must receive the multicast address
+    /// (RFC 4861 s7.2.1, RFC 4862 s5.4.2).
     pub(crate) fn in_group(&self, group: Ipv6Addr) -> bool {
         let solicits =
             |local: &LocalAddress| matches!(local.prefix.addr, IpAddr::V6(v6) if solicited_node(v6) == group);
@@ -283,7 +287,8 @@ impl LocalAddresses {
             let left = self.probes_for(addr);
             let (state, due) = match left {
                 0 => (State::Usable { announcements: ANNOUNCEMENTS }, now),
-                // RFC 5227 s2.1.1, RFC 4862 s5.4.2: hosts that start together do not probe together.
+                // RFC 5227 s2.1.1, RFC 4862 s5.4.2: hosts that start together do not probe
+                // together.
                 _ => (State::Probing { left }, now + self.jitter(addr, left)),
             };
             self.set(at, state, due);
@@ -316,7 +321,8 @@ impl LocalAddresses {
         self.next_due
     }
 
-    /// Sends the due probes and announcements through `send`. Returns how many addresses became usable.
+    /// Sends the due probes and announcements through `send`. Returns how many addresses became
+    /// usable.
     pub(crate) fn on_due(&mut self, now: Nanos, mut send: impl FnMut(AcdMessage, IpAddr)) -> u32 {
         let mut usable = 0;
         self.next_due = Nanos::MAX;
@@ -366,9 +372,10 @@ impl LocalAddresses {
         Nanos((u64::from(bits) * 1_000_000_000) >> 32)
     }
 
-    /// Handles another station's claim to an address that may be ours (RFC 5227 s2.1.1 and s2.4, RFC 4862 s5.4.3 and
-    /// s5.4.4). A tentative address is given up. A usable one is kept and announced again, but at most once in ten
-    /// seconds, because connections use it (RFC 5227 s2.4 (c)).
+    /// Handles another station's claim to an address that may be ours (RFC 5227 s2.1.1 and s2.4,
+    /// RFC 4862 s5.4.3 and s5.4.4). A tentative address is given up. A usable one is kept and
+    /// announced again, but at most once in ten seconds, because connections use it (RFC 5227 s2.4
+    /// (c)).
     pub(crate) fn on_conflict(&mut self, now: Nanos, addr: IpAddr) -> ConflictOutcome {
         let in_use = self.has(addr);
         let found = self.all.iter_mut().enumerate().find(|(_, local)| local.prefix.addr == addr);

@@ -1,7 +1,8 @@
 //! Reads ARP frames, and writes requests, probes, announcements and replies.
 //!
-//! Source: RFC 826 (packet format and order of processing), RFC 5227 s1.1 (a sender address of zero makes a request a
-//! probe, which is replied to and updates no entry). Packets with addresses that no station can have are rejected here.
+//! Source: RFC 826 (packet format and order of processing), RFC 5227 s1.1 (a sender address of zero
+//! makes a request a probe, which is replied to and updates no entry). Packets with addresses that
+//! no station can have are rejected here.
 
 use core::net::Ipv4Addr;
 
@@ -52,14 +53,16 @@ impl ReceivedArp {
         self.is_request && self.sender.is_unspecified()
     }
 
-    /// Turns the frame of this request into its reply (RFC 826). Returns `false` if the frame is too short.
+    /// Turns the frame of this request into its reply (RFC 826). Returns `false` if the frame is
+    /// too short.
     pub(crate) fn write_reply<F: Frame>(&self, frame: &mut F, link: &Link) -> bool {
         write(frame, link, self.sender_mac, ArpOperation::Reply, self.target, (self.sender_mac, self.sender))
     }
 }
 
-/// Writes a request for `target`: by unicast to `mac` if it is known, otherwise by broadcast. The sender address is 0
-/// in a probe and equal to `target` in an announcement. Returns `false` if the frame is too short.
+/// Writes a request for `target`: by unicast to `mac` if it is known, otherwise by broadcast. The
+/// sender address is 0 in a probe and equal to `target` in an announcement. Returns `false` if the
+/// frame is too short.
 pub(crate) fn write_request<F: Frame>(
     frame: &mut F,
     link: &Link,

@@ -1,4 +1,5 @@
-//! Link addresses of neighbours: the table, and the messages of ARP and neighbour discovery that fill it.
+//! Link addresses of neighbours: the table, and the messages of ARP and neighbour discovery that
+//! fill it.
 
 pub(crate) mod arp;
 pub(crate) mod nd;

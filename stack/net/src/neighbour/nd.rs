@@ -3,7 +3,8 @@
 //! ```text
 //! | type 135 or 136 | code 0 | checksum | flags, reserved: 4 | target: 16 | options: type, units of 8 bytes, ... |
 //! ```
-//! Source: RFC 4861 s4.3, s4.4, s4.6.1, s7.1. The caller has checked the IP header and the checksum.
+//! Source: RFC 4861 s4.3, s4.4, s4.6.1, s7.1. The caller has checked the IP header and the
+//! checksum.
 
 use core::net::Ipv6Addr;
 
@@ -40,7 +41,8 @@ pub(crate) enum ReceivedNd {
 }
 
 impl ReceivedNd {
-    /// Parses a message from `source` to `to`. Returns `None` if it is invalid by RFC 4861 s7.1.1 or s7.1.2.
+    /// Parses a message from `source` to `to`. Returns `None` if it is invalid by RFC 4861 s7.1.1
+    /// or s7.1.2.
     pub(crate) fn parse(message: &[u8], source: Ipv6Addr, to: Ipv6Addr) -> Option<ReceivedNd> {
         let (fixed, options) = message.split_first_chunk::<FIXED_BYTES>()?;
         let [kind, code, _, _, flags, _, _, _, target @ ..] = *fixed;
@@ -50,7 +52,8 @@ impl ReceivedNd {
         }
         if kind == SOLICITATION {
             let mac = link_address(options, OPTION_SOURCE_MAC).ok()?;
-            // A probe has no source address: it goes to the solicited-node address and has no link address option.
+            // A probe has no source address: it goes to the solicited-node address and has no link
+            // address option.
             let probe = source.is_unspecified();
             return (!probe || (to == solicited_node(target) && mac.is_none()))
                 .then_some(ReceivedNd::Solicitation { target, mac });
@@ -65,8 +68,8 @@ impl ReceivedNd {
 /// An option that makes the message invalid.
 struct Malformed;
 
-/// Returns the link address of the option `wanted`, if there is one. RFC 4861 s4.6: an option of length 0 makes the
-/// message invalid, and unknown options are skipped.
+/// Returns the link address of the option `wanted`, if there is one. RFC 4861 s4.6: an option of
+/// length 0 makes the message invalid, and unknown options are skipped.
 fn link_address(mut options: &[u8], wanted: u8) -> Result<Option<MacAddr>, Malformed> {
     let mut found = None;
     while let [kind, units, ..] = *options {
@@ -87,8 +90,9 @@ fn link_address(mut options: &[u8], wanted: u8) -> Result<Option<MacAddr>, Malfo
     if options.is_empty() { Ok(found) } else { Err(Malformed) }
 }
 
-/// Writes a solicitation for `target`: by unicast to `mac` if it is known, otherwise to the solicited-node address. An
-/// unspecified `source` makes it a probe (RFC 4862 s5.4.2). Returns `false` if the frame is too short.
+/// Writes a solicitation for `target`: by unicast to `mac` if it is known, otherwise to the
+/// solicited-node address. An unspecified `source` makes it a probe (RFC 4862 s5.4.2). Returns
+/// `false` if the frame is too short.
 pub(crate) fn write_solicitation<F: Frame>(
     frame: &mut F,
     link: &Link,
@@ -102,8 +106,8 @@ pub(crate) fn write_solicitation<F: Frame>(
     write(frame, link, to_mac, (source, to), Body { kind: SOLICITATION, flags: 0, target, option })
 }
 
-/// Writes an advertisement of the local address `local` to `requester`, or to all nodes (RFC 4861 s7.2.4 and s7.2.6).
-/// Returns `false` if the frame is too short.
+/// Writes an advertisement of the local address `local` to `requester`, or to all nodes
+/// (RFC 4861 s7.2.4 and s7.2.6). Returns `false` if the frame is too short.
 pub(crate) fn write_advertisement<F: Frame>(
     frame: &mut F,
     link: &Link,
@@ -183,7 +187,8 @@ mod tests {
         assert_eq!(parse_solicitation("fd00::2", "ff02::1:ff00:1", &options), Some(expected));
     }
 
-    /// RFC 4861 s7.1.1: without a source address, only to the solicited-node address and without a link address.
+    /// RFC 4861 s7.1.1: without a source address, only to the solicited-node address and without a
+    /// link address.
     #[test]
     fn a_probe_goes_to_the_solicited_node_address_without_a_link_address() {
         assert!(parse_solicitation("::", "ff02::1:ff00:1", &[]).is_some());
@@ -203,7 +208,8 @@ mod tests {
         assert!(matches!(parse(0, "ff02::1"), Some(ReceivedNd::Advertisement { solicited: false, .. })));
     }
 
-    /// RFC 4861 s4.3, s4.4, s4.6 and s9: reserved bits and unknown options change nothing, wherever they stand.
+    /// RFC 4861 s4.3, s4.4, s4.6 and s9: reserved bits and unknown options change nothing, wherever
+    /// they stand.
     #[test]
     fn reserved_bits_and_unknown_options_are_ignored() {
         let target_mac = [2, 1, 2, 0, 0, 0, 0, 9];

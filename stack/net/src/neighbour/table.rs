@@ -1,4 +1,5 @@
-//! The neighbour table of both families: bounded, with expiry, and refreshed while a neighbour is in use.
+//! The neighbour table of both families: bounded, with expiry, and refreshed while a neighbour is
+//! in use.
 //!
 //! ```text
 //!           resolve             reply
@@ -8,12 +9,13 @@
 //!     '-- hold time -- Failed        unused: absent, used: Probe ---------'
 //!                                                     | no reply: absent
 //! ```
-//! RFC 4861 divides `Known`. Without `confirmed` it is STALE while unused and DELAY while used: the first use starts
-//! `delay_first_probe`, then the neighbour is probed. With `confirmed` it is REACHABLE.
+//! RFC 4861 divides `Known`. Without `confirmed` it is STALE while unused and DELAY while used: the
+//! first use starts `delay_first_probe`, then the neighbour is probed. With `confirmed` it is
+//! REACHABLE.
 //!
-//! A request to one neighbour is sent at most once per `retrans_timer`, and there are at most `entries_max`
-//! neighbours, so the table bounds the rate of requests (RFC 1122 s2.3.2.1). The time is an argument; requests go out
-//! through a closure.
+//! A request to one neighbour is sent at most once per `retrans_timer`, and there are at most
+//! `entries_max` neighbours, so the table bounds the rate of requests (RFC 1122 s2.3.2.1). The time
+//! is an argument; requests go out through a closure.
 //!
 //! Source: RFC 826; RFC 1122 s2.3.2; RFC 4861 s7.2 and s7.3. Cost: none on the data path, because a
 //! [`Path`](crate::Path) contains the link address.
@@ -29,7 +31,8 @@ use crate::flow::FlowHasher;
 /// Slots that are examined to add a neighbour that only a request from the network named.
 const UNSOLICITED_SCAN: usize = 8;
 
-/// The largest capacity. A pass over all entries, which a deadline causes, takes less than about 100 us.
+/// The largest capacity. A pass over all entries, which a deadline causes, takes less than about
+/// 100 us.
 const ENTRIES_MAX: u32 = 1 << 16;
 
 /// The result of [`NeighbourTable::resolve`].
@@ -56,7 +59,8 @@ pub(crate) enum LearnOutcome {
     Moved,
     /// A neighbour was added.
     Added,
-    /// An unknown neighbour was not added, because the update does not ask for it or the table is full.
+    /// An unknown neighbour was not added, because the update does not ask for it or the table is
+    /// full.
     Ignored,
 }
 
@@ -68,7 +72,8 @@ pub(crate) struct NeighbourUpdate {
     pub(crate) add: bool,
     /// Replaces another known link address (RFC 4861 s4.4, override flag).
     pub(crate) overrides: bool,
-    /// The neighbour replied to a request, so packets arrive in both directions (RFC 4861 s4.4, solicited flag).
+    /// The neighbour replied to a request, so packets arrive in both directions (RFC 4861 s4.4,
+    /// solicited flag).
     pub(crate) confirms: bool,
 }
 
@@ -106,8 +111,8 @@ impl address_table::Entry for Entry {
 }
 
 impl Entry {
-    /// Returns whether the entry may be evicted: it was not used since its last confirmation. An unresolved one may
-    /// not: without it requests could be sent too often.
+    /// Returns whether the entry may be evicted: it was not used since its last confirmation. An
+    /// unresolved one may not: without it requests could be sent too often.
     fn is_unused(&self) -> bool {
         matches!(self.state, State::Known { used: false, .. })
     }
@@ -126,12 +131,14 @@ impl NeighbourTable {
         }
     }
 
-    /// Returns the link address of `addr` for a caller that sends there, which marks the entry as used.
+    /// Returns the link address of `addr` for a caller that sends there, which marks the entry as
+    /// used.
     pub(crate) fn resolve(&mut self, now: Nanos, addr: IpAddr) -> Lookup {
         let Some((at, entry)) = self.table.find(addr) else { return self.start_resolution(now, addr) };
         match entry.state {
             State::Known { mac, used, confirmed } => {
-                // RFC 4861 s7.3.3: the first use of a STALE entry starts the delay before it is probed.
+                // RFC 4861 s7.3.3: the first use of a STALE entry starts the delay before it is
+                // probed.
                 let probe_at = now + self.cfg.delay_first_probe;
                 let due = if confirmed || used { entry.due } else { entry.due.min(probe_at) };
                 self.table
@@ -172,7 +179,8 @@ impl NeighbourTable {
             State::Known { mac: old, .. } | State::Probe { mac: old, .. } if old == mac => {
                 (LearnOutcome::Confirmed, if confirmed { fresh } else { (before.state, before.due) })
             }
-            // An update without override does not replace the link address. It only starts a verification.
+            // An update without override does not replace the link address. It only starts a
+            // verification.
             State::Known { mac: old, used, .. } if !overrides => {
                 let probe_at = now + self.cfg.delay_first_probe;
                 let due = if used { before.due.min(probe_at) } else { before.due };
@@ -189,13 +197,15 @@ impl NeighbourTable {
         (outcome, Entry { state, due, ..before })
     }
 
-    /// A neighbour replied without its link address, which confirms the known one (RFC 4861 s7.2.5).
+    /// A neighbour replied without its link address, which confirms the known one
+    /// (RFC 4861 s7.2.5).
     pub(crate) fn confirm(&mut self, now: Nanos, addr: IpAddr) -> LearnOutcome {
         let Some((mac, _)) = self.known(addr) else { return LearnOutcome::Ignored };
         self.learn(now, addr, NeighbourUpdate { mac, add: false, overrides: false, confirms: true })
     }
 
-    /// Returns the link address of a neighbour if it is known, and whether the neighbour replied to a request.
+    /// Returns the link address of a neighbour if it is known, and whether the neighbour replied to
+    /// a request.
     pub(crate) fn known(&self, addr: IpAddr) -> Option<(MacAddr, bool)> {
         match self.table.find(addr)?.1.state {
             State::Known { mac, confirmed, .. } => Some((mac, confirmed)),
@@ -209,8 +219,9 @@ impl NeighbourTable {
         self.table.next_due()
     }
 
-    /// Repeats requests, probes neighbours in use, and removes the others. `send` sends one request: by unicast if it
-    /// gets a link address. Returns how many neighbours became unreachable.
+    /// Repeats requests, probes neighbours in use, and removes the others. `send` sends one
+    /// request: by unicast if it gets a link address. Returns how many neighbours became
+    /// unreachable.
     pub(crate) fn on_due(&mut self, now: Nanos, mut send: impl FnMut(IpAddr, Option<MacAddr>)) -> u32 {
         let (cfg, mut unreachable) = (self.cfg, 0);
         self.table.on_due(now, |entry| {
@@ -218,7 +229,8 @@ impl NeighbourTable {
                 State::Incomplete { tries } if tries < cfg.solicitations_max => {
                     (State::Incomplete { tries: tries + 1 }, None)
                 }
-                // RFC 1122 s2.3.2.1 (2): a unicast poll; the entry is removed after some requests without a reply.
+                // RFC 1122 s2.3.2.1 (2): a unicast poll; the entry is removed after some requests
+                // without a reply.
                 State::Known { mac, used: true, .. } => (State::Probe { mac, tries: 1 }, Some(mac)),
                 State::Probe { mac, tries } if tries < cfg.solicitations_max => {
                     (State::Probe { mac, tries: tries + 1 }, Some(mac))

@@ -23,7 +23,8 @@ fn table(entries_max: u32) -> NeighbourTable {
     )
 }
 
-/// Runs the table at each of its deadlines up to `until`. Returns the sent requests with their times.
+/// Runs the table at each of its deadlines up to `until`. Returns the sent requests with their
+/// times.
 fn run(table: &mut NeighbourTable, until: Nanos) -> Vec<(Nanos, IpAddr, Option<MacAddr>)> {
     let mut sent = Vec::new();
     while table.next_due() <= until {
@@ -75,7 +76,8 @@ fn a_neighbour_in_use_is_probed_by_unicast_and_stays_known() {
 /// RFC 4861 s7.3.3.
 #[test]
 fn a_neighbour_that_does_not_reply_to_probes_is_removed() {
-    // RFC 1122 s2.3.2.1 (2): a unicast poll; the entry is deleted after some requests without a reply.
+    // RFC 1122 s2.3.2.1 (2): a unicast poll; the entry is deleted after some requests without a
+    // reply.
     let mut table = table(8);
     table.learn(Nanos::ZERO, addr(2), NeighbourUpdate::from_arp(mac(2), true));
     table.resolve(SECOND, addr(2));
@@ -156,7 +158,8 @@ proptest! {
                     requested.remove(&addr(n));
                 }
             }
-            // RFC 1122 s2.3.2.1: at least a second between two requests to a station that does not reply.
+            // RFC 1122 s2.3.2.1: at least a second between two requests to a station that does not
+            // reply.
             for addr in sent {
                 let before = requested.insert(addr, now);
                 prop_assert!(before.is_none_or(|before| now - before >= SECOND), "{addr} requested too often");

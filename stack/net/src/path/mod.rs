@@ -1,17 +1,19 @@
 //! The path to a peer: a template of the link and network headers.
 //!
-//! TCP resizes a frame and writes its payload behind room for the headers. [`Path::write`] writes all headers, and
-//! returns the metadata for the device.
+//! TCP resizes a frame and writes its payload behind room for the headers. [`Path::write`] writes
+//! all headers, and returns the metadata for the device.
 //!
 //! ```text
 //! | link, 14 | VLAN tag, 0 or 4 (before the EtherType) | IPv4, 20, or IPv6, 40 |
 //! ```
-//! A `Path` fits in one cache line. A connection gets it from [`Net::route`](crate::Net::route) at set-up; a reply to
-//! a segment uses the link address that the segment came from. So there is a path before there is a packet. The core
-//! loop refreshes the paths of live connections twice a minute and after each route change.
+//! A `Path` fits in one cache line. A connection gets it from [`Net::route`](crate::Net::route) at
+//! set-up; a reply to a segment uses the link address that the segment came from. So there is a
+//! path before there is a packet. The core loop refreshes the paths of live connections twice a
+//! minute and after each route change.
 //!
-//! Source: RFC 894, RFC 791 s3.1, RFC 8200 s3, RFC 9293 s3.1 and RFC 8200 s8.1 (pseudo-headers). Cost: one copy of 34
-//! to 58 bytes and three changed fields. The sum of the template is stored, so there is no pass over it.
+//! Source: RFC 894, RFC 791 s3.1, RFC 8200 s3, RFC 9293 s3.1 and RFC 8200 s8.1 (pseudo-headers).
+//! Cost: one copy of 34 to 58 bytes and three changed fields. The sum of the template is stored, so
+//! there is no pass over it.
 
 mod write;
 
@@ -67,8 +69,8 @@ impl Path {
         self.pseudo_sum.into()
     }
 
-    /// Returns the path from a local address to a station of the same family. `mtu_bytes` limits the IP packet;
-    /// `offloads` are those of the device.
+    /// Returns the path from a local address to a station of the same family. `mtu_bytes` limits
+    /// the IP packet; `offloads` are those of the device.
     pub(crate) fn new(
         link: &Link,
         defaults: IpHeaderDefaults,
@@ -108,7 +110,8 @@ impl Path {
         }
     }
 
-    /// Returns the offset of the TCP header in a frame: 34 bytes for IPv4, 54 for IPv6, and 4 more with a VLAN tag.
+    /// Returns the offset of the TCP header in a frame: 34 bytes for IPv4, 54 for IPv6, and 4 more
+    /// with a VLAN tag.
     #[inline]
     pub const fn header_bytes(&self) -> usize {
         self.link_bytes() + self.ip_bytes()
@@ -119,7 +122,8 @@ impl Path {
         ETHERNET_BYTES + (self.flags.bits() & Flags::TAGGED.bits()) as usize * TAG_BYTES
     }
 
-    /// Returns the length of the IP header: 20 bytes for IPv4, 40 for IPv6. [`Path::mtu_bytes`] includes it.
+    /// Returns the length of the IP header: 20 bytes for IPv4, 40 for IPv6. [`Path::mtu_bytes`]
+    /// includes it.
     #[inline]
     pub const fn ip_bytes(&self) -> usize {
         if self.flags.contains(Flags::IPV6) { IPV6_BYTES } else { IPV4_BYTES }

@@ -195,7 +195,8 @@ fn a_frame_shorter_than_the_headers_is_not_changed() {
     }
 }
 
-/// RFC 3168 s5: the two low bits of the type of service, which the header checksum includes, or of the traffic class.
+/// RFC 3168 s5: the two low bits of the type of service, which the header checksum includes, or of
+/// the traffic class.
 #[test]
 fn the_ecn_bits_are_written_and_in_the_checksum() {
     for ecn in [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce] {
@@ -208,8 +209,8 @@ fn the_ecn_bits_are_written_and_in_the_checksum() {
     }
 }
 
-/// RFC 9293 s3.9.2 (MUST-48, MUST-49): time to live and DSCP are configured, and the header checksum includes them.
-/// RFC 9293 (SHLD-22); RFC 4821 s7.2; RFC 1122 s3.2.1.7.
+/// RFC 9293 s3.9.2 (MUST-48, MUST-49): time to live and DSCP are configured, and the header
+/// checksum includes them. RFC 9293 (SHLD-22); RFC 4821 s7.2; RFC 1122 s3.2.1.7.
 #[test]
 fn hop_limit_and_dscp_are_those_of_the_configuration() {
     let defaults = IpHeaderDefaults { hop_limit: 7, dscp: 46 };

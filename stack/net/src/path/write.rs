@@ -1,7 +1,7 @@
 //! The writer of a segment's link, IP and TCP headers.
 //!
-//! The payload, and options other than timestamps, are in place behind room for the headers. The sum of the headers
-//! comes from the values that are written, so only what follows them is read.
+//! The payload, and options other than timestamps, are in place behind room for the headers. The
+//! sum of the headers comes from the values that are written, so only what follows them is read.
 //!
 //! Source: RFC 9293 s3.1, RFC 7323 appendix A, RFC 1071, RFC 8200 s8.1 (pseudo-header).
 
@@ -38,13 +38,13 @@ pub struct TxSegment<'a> {
 }
 
 impl Path {
-    /// Writes all headers of a frame, with both checksums, and returns the metadata to seal the frame with. Changes
-    /// nothing if the frame is shorter than the headers.
+    /// Writes all headers of a frame, with both checksums, and returns the metadata to seal the
+    /// frame with. Changes nothing if the frame is shorter than the headers.
     ///
-    /// `more_options_bytes`, a multiple of four, counts the options that are in place after the timestamps.
-    /// `rest_sum` is the sum of what follows the timestamps as
-    /// [`checksum::sum`](ironwarp_arch::checksum::sum) returns it, if that is known. If the device completes TCP's
-    /// checksum, its field receives the sum of the pseudo-header.
+    /// `more_options_bytes`, a multiple of four, counts the options that are in place after the
+    /// timestamps. `rest_sum` is the sum of what follows the timestamps as
+    /// [`checksum::sum`](ironwarp_arch::checksum::sum) returns it, if that is known. If the device
+    /// completes TCP's checksum, its field receives the sum of the pseudo-header.
     #[inline(always)]
     pub fn write(
         &self,
@@ -115,15 +115,15 @@ impl Path {
         }
     }
 
-    /// Returns whether [`Path::write_fast`] writes the headers of this path: IPv4 without a VLAN tag, and a device that
-    /// leaves checksums to us.
+    /// Returns whether [`Path::write_fast`] writes the headers of this path: IPv4 without a VLAN
+    /// tag, and a device that leaves checksums to us.
     #[inline(always)]
     pub fn is_fast(&self) -> bool {
         self.flags.is_empty()
     }
 
-    /// [`Path::write`] for a [fast](Path::is_fast) path and a header with timestamps. `payload` is the length of the
-    /// payload in bytes and its sum.
+    /// [`Path::write`] for a [fast](Path::is_fast) path and a header with timestamps. `payload` is
+    /// the length of the payload in bytes and its sum.
     #[inline(always)]
     pub fn write_fast(
         &self,
@@ -145,8 +145,8 @@ impl Path {
         TxMeta { l2_bytes, l3_bytes, l4_bytes: STAMPED as u8, offloads }
     }
 
-    /// Writes all headers of a segment of `l4_bytes`. `checksum` returns TCP's from the sums of header and
-    /// pseudo-header.
+    /// Writes all headers of a segment of `l4_bytes`. `checksum` returns TCP's from the sums of
+    /// header and pseudo-header.
     #[inline(always)]
     fn write_headers<const L3: usize, const L4: usize>(
         &self,
@@ -176,8 +176,8 @@ impl Path {
         }
     }
 
-    /// Writes the fields of an IPv4 header that differ from the template. With the stored sum the header checksum takes
-    /// three additions, less than an offload request to the device.
+    /// Writes the fields of an IPv4 header that differ from the template. With the stored sum the
+    /// header checksum takes three additions, less than an offload request to the device.
     #[inline(always)]
     fn complete_v4(&self, ip: Option<&mut [u8; IPV4_BYTES]>, l4_bytes: usize, segment: TxSegment<'_>) {
         let Some([_, class, n0, n1, i0, i1, _, _, hop_limit, _, c0, c1, ..]) = ip else { return };

@@ -17,7 +17,8 @@ use crate::net::Net;
 use crate::received::Received;
 
 impl Net {
-    /// RFC 826, "Packet Reception": update a known sender, add the sender of a packet to us, then handle a request.
+    /// RFC 826, "Packet Reception": update a known sender, add the sender of a packet to us, then
+    /// handle a request.
     #[cold]
     pub(super) fn on_arp<P: Port>(
         &mut self,
@@ -62,8 +63,8 @@ impl Net {
         Ok(None)
     }
 
-    /// RFC 5227 s2.1.1: another station has a local address, or probes for one that we probe for too. A frame of ours
-    /// that a switch sends back is no conflict.
+    /// RFC 5227 s2.1.1: another station has a local address, or probes for one that we probe for
+    /// too. A frame of ours that a switch sends back is no conflict.
     fn is_arp_conflict<P: Port>(&mut self, now: Nanos, arp: &ReceivedArp, wire: &mut Wire<P>) -> bool {
         let claimed = if arp.is_probe() && !self.local.has_v4(arp.target) { arp.target } else { arp.sender };
         arp.sender_mac != self.link.mac && self.on_claim(now, claimed.into(), wire)
@@ -101,7 +102,8 @@ impl Net {
                 self.stats.count(Counter::NetNeighboursChanged);
                 self.on_route_change(1);
             }
-            // An unknown station is added only when it requests a local address. Then only a full table ignores it.
+            // An unknown station is added only when it requests a local address. Then only a full
+            // table ignores it.
             LearnOutcome::Ignored if update.add => self.stats.count(Counter::NetNeighbourTableFull),
             LearnOutcome::Confirmed | LearnOutcome::Added | LearnOutcome::Ignored => {}
         }

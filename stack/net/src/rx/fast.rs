@@ -1,9 +1,9 @@
 //! Segments of established connections, read at fixed offsets.
 //!
-//! Most segments of an established connection differ from the previous one in sequence numbers, window, timestamps and
-//! length only. [`Net::fast_frame`] recognises their layout in one pass over 66 bytes. TCP then looks up the connection
-//! by the flow's key, compares the fields that it predicts and asks for the checksums. A frame that fails any of these
-//! takes [`Net::on_frame`].
+//! Most segments of an established connection differ from the previous one in sequence numbers,
+//! window, timestamps and length only. [`Net::fast_frame`] recognises their layout in one pass over
+//! 66 bytes. TCP then looks up the connection by the flow's key, compares the fields that it
+//! predicts and asks for the checksums. A frame that fails any of these takes [`Net::on_frame`].
 //!
 //! ```text
 //! 0      14         34        54                         66
@@ -33,26 +33,27 @@ const HEADERS_V4_BYTES: usize = ETHERNET_BYTES + IPV4_BYTES;
 const BARE_BYTES: usize = HEADERS_V4_BYTES + TCP_HEADER_BYTES;
 const HEADERS_BYTES: usize = BARE_BYTES + TIMESTAMPS_BYTES;
 
-/// Data offset and flags, little-endian: all flags but PSH, and the offsets of a header without options and with
-/// timestamps. Reserved bits are not compared.
+/// Data offset and flags, little-endian: all flags but PSH, and the offsets of a header without
+/// options and with timestamps. Reserved bits are not compared.
 const CONTROL_MASK: u32 = u32::from_le_bytes([0xf0, 0xf7, 0, 0]);
 const CONTROL_BARE: u32 = u32::from_le_bytes([0x50, 0x10, 0, 0]);
 const CONTROL_TIMESTAMPS: u32 = u32::from_le_bytes([0x80, 0x10, 0, 0]);
 
-/// EtherType IPv4, version 4 and a header without options; the type of service is not compared. This word and those
-/// below are little-endian.
+/// EtherType IPv4, version 4 and a header without options; the type of service is not compared.
+/// This word and those below are little-endian.
 const FAST_V4: u32 = u32::from_le_bytes([8, 0, 0x45, 0]);
 const FAST_V4_MASK: u32 = u32::from_le_bytes([0xff, 0xff, 0xff, 0]);
 
-/// No fragment, and protocol TCP. "Do not fragment", the reserved bit and the time to live are not compared.
+/// No fragment, and protocol TCP. "Do not fragment", the reserved bit and the time to live are not
+/// compared.
 const WHOLE_TCP: u32 = u32::from_le_bytes([0, 0, 0, 6]);
 const WHOLE_TCP_MASK: u32 = u32::from_le_bytes([0x3f, 0xff, 0, 0xff]);
 
 /// The destination address, and the multicast bit of the source address.
 const MAC_MASK: u64 = u64::from_le_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0]);
 
-/// Returns the little-endian word at offset `AT`. Words are read whole: the compiler does not join loads of single bytes
-/// under a mask.
+/// Returns the little-endian word at offset `AT`. Words are read whole: the compiler does not join
+/// loads of single bytes under a mask.
 #[inline(always)]
 fn word32<const AT: usize>(bytes: &[u8]) -> u32 {
     bytes.get(AT..).and_then(<[u8]>::first_chunk).map_or(0, |word| u32::from_le_bytes(*word))
@@ -64,8 +65,8 @@ fn word64<const AT: usize>(bytes: &[u8]) -> u64 {
     bytes.get(AT..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-/// A frame to us with a TCP segment over IPv4, without a VLAN tag: ACK and perhaps PSH are set, and there is no option
-/// but timestamps. Its checksums are not verified.
+/// A frame to us with a TCP segment over IPv4, without a VLAN tag: ACK and perhaps PSH are set, and
+/// there is no option but timestamps. Its checksums are not verified.
 pub struct FastFrame<'a> {
     header: &'a [u8; HEADERS_BYTES],
     /// The segment from the TCP header on, without link padding.
@@ -74,8 +75,8 @@ pub struct FastFrame<'a> {
 }
 
 impl Net {
-    /// Returns the headers of a fast frame, or `None` for any other frame: all of them in a VLAN. A frame shorter than the headers with
-    /// timestamps is never fast.
+    /// Returns the headers of a fast frame, or `None` for any other frame: all of them in a VLAN. A
+    /// frame shorter than the headers with timestamps is never fast.
     #[inline(always)]
     pub fn fast_frame<'a, F: Frame>(&self, frame: &'a F) -> Option<FastFrame<'a>> {
         let bytes = frame.bytes();
@@ -100,8 +101,9 @@ impl Net {
         self.hasher.hash_key_v4(key)
     }
 
-    /// Returns whether a fast frame of a connection is acceptable: its addresses still are, and its checksums are correct.
-    /// [`Checksum::Unknown`] leaves TCP's checksum to [`FastFrame::is_sum_correct`].
+    /// Returns whether a fast frame of a connection is acceptable: its addresses still are, and its
+    /// checksums are correct. [`Checksum::Unknown`] leaves TCP's checksum to
+    /// [`FastFrame::is_sum_correct`].
     #[inline(always)]
     pub fn accepts_fast(&self, frame: &FastFrame<'_>, rx: RxMeta) -> Checksum {
         let (remote, local) = frame.addresses();
@@ -133,7 +135,8 @@ impl FastFrame<'_> {
         (address(word32::<26>(self.header)), address(word32::<30>(self.header)))
     }
 
-    /// Returns the segment from the TCP header on, without link padding, and the length of that header in bytes.
+    /// Returns the segment from the TCP header on, without link padding, and the length of that
+    /// header in bytes.
     #[inline(always)]
     pub fn segment(&self) -> (&[u8], usize) {
         (self.l4, usize::from(self.start()) - HEADERS_V4_BYTES)
@@ -189,7 +192,8 @@ impl FastFrame<'_> {
         if self.has_timestamps { HEADERS_BYTES as u16 } else { BARE_BYTES as u16 }
     }
 
-    /// Returns the offset of the end of the payload in the frame, in bytes. Link padding may follow.
+    /// Returns the offset of the end of the payload in the frame, in bytes. Link padding may
+    /// follow.
     #[inline(always)]
     pub fn end(&self) -> u16 {
         (HEADERS_V4_BYTES + self.l4.len()) as u16

@@ -1,8 +1,9 @@
 //! Parses the IPv4 header.
 //!
-//! Source: RFC 791 s3.1, RFC 1122 s3.2.1. The time to live of a received packet is not checked (RFC 1122 s3.2.1.7).
-//! Unknown options are skipped (s3.2.1.8). Packets with source routes are dropped, as RFC 7126 s4.3 and s4.4 advise,
-//! because they let a sender choose the route of the reply.
+//! Source: RFC 791 s3.1, RFC 1122 s3.2.1. The time to live of a received packet is not checked
+//! (RFC 1122 s3.2.1.7). Unknown options are skipped (s3.2.1.8). Packets with source routes are
+//! dropped, as RFC 7126 s4.3 and s4.4 advise, because they let a sender choose the route of the
+//! reply.
 
 use core::net::Ipv4Addr;
 
@@ -21,7 +22,8 @@ const OPTION_LOOSE_SOURCE_ROUTE: u8 = 131;
 const OPTION_STRICT_SOURCE_ROUTE: u8 = 137;
 
 impl Net {
-    /// Returns the packet in a frame, or the first reason to drop it. `verdict` is the device's on the header checksum.
+    /// Returns the packet in a frame, or the first reason to drop it. `verdict` is the device's on
+    /// the header checksum.
     #[inline(always)]
     pub(super) fn parse_ipv4(
         &self,
@@ -68,7 +70,8 @@ impl Net {
         })
     }
 
-    /// RFC 1122 s3.2.1.3: the destination is local, the source is unicast, and it is local only in the loopback.
+    /// RFC 1122 s3.2.1.3: the destination is local, the source is unicast, and it is local only in
+    /// the loopback.
     #[inline(always)]
     fn check_addresses_v4(
         &self,
@@ -103,7 +106,8 @@ fn check_options(mut options: &[u8]) -> Result<(), Counter> {
     Ok(())
 }
 
-/// Returns the bytes after an option of kind, length and data. The length includes all three, so it is at least 2.
+/// Returns the bytes after an option of kind, length and data. The length includes all three, so it
+/// is at least 2.
 fn skip_option(options: &[u8]) -> Result<&[u8], Counter> {
     match options {
         [_, bytes, ..] if *bytes >= 2 => options.get(usize::from(*bytes)..).ok_or(Counter::NetDropIpOptions),

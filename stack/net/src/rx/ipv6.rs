@@ -1,9 +1,9 @@
 //! Parses the IPv6 header and its extension headers.
 //!
-//! Source: RFC 8200 s3 and s4. At most [`EXTENSIONS_MAX`] extension headers are accepted: hop-by-hop options in the
-//! first place only, destination options, and routing headers with no segments left. Fragments are dropped, also
-//! those that are a whole packet (RFC 6946), because our peers send none. The hop limit of a received packet is not
-//! checked.
+//! Source: RFC 8200 s3 and s4. At most [`EXTENSIONS_MAX`] extension headers are accepted:
+//! hop-by-hop options in the first place only, destination options, and routing headers with no
+//! segments left. Fragments are dropped, also those that are a whole packet (RFC 6946), because our
+//! peers send none. The hop limit of a received packet is not checked.
 
 use core::net::Ipv6Addr;
 
@@ -15,7 +15,8 @@ use crate::family::is_unicast_v6;
 use crate::ip::{ICMPV6, IPV6_BYTES};
 use crate::net::Net;
 
-/// A sender needs four at most: hop-by-hop options, a routing header, and destination options before and after it.
+/// A sender needs four at most: hop-by-hop options, a routing header, and destination options
+/// before and after it.
 const EXTENSIONS_MAX: usize = 4;
 
 const HOP_BY_HOP: u8 = 0;
@@ -65,8 +66,9 @@ impl Net {
         Ok(Packet { datagram, hop_limit, has_extensions: upper.len() != payload.len() })
     }
 
-    /// The destination is a local address or a multicast address that we receive. The source is unicast, and it is
-    /// local only in the loopback. A probe for an address has no source address (RFC 4862 s5.4.2).
+    /// The destination is a local address or a multicast address that we receive. The source is
+    /// unicast, and it is local only in the loopback. A probe for an address has no source address
+    /// (RFC 4862 s5.4.2).
     fn check_addresses_v6(
         &self,
         remote: Ipv6Addr,
@@ -120,14 +122,15 @@ fn skip_extensions(first: u8, payload: &[u8]) -> Result<(u8, &[u8]), Counter> {
     Err(Counter::NetDropIpOptions)
 }
 
-/// Returns an extension header and the bytes after it. Its length field counts units of 8 bytes, without the first.
+/// Returns an extension header and the bytes after it. Its length field counts units of 8 bytes,
+/// without the first.
 fn split_extension(rest: &[u8]) -> Result<(&[u8], &[u8]), Counter> {
     let units = usize::from(*rest.get(1).ok_or(Counter::NetDropIpOptions)?);
     rest.split_at_checked((units + 1) * 8).ok_or(Counter::NetDropIpOptions)
 }
 
-/// RFC 8200 s4.4: a routing header without segments left is skipped, any other is unknown here. RFC 5095 s3: type 0 is
-/// rejected in both cases.
+/// RFC 8200 s4.4: a routing header without segments left is skipped, any other is unknown here.
+/// RFC 5095 s3: type 0 is rejected in both cases.
 fn check_routing(body: &[u8]) -> Result<(), Counter> {
     match body {
         [kind, 0, ..] if *kind != 0 => Ok(()),
@@ -135,8 +138,8 @@ fn check_routing(body: &[u8]) -> Result<(), Counter> {
     }
 }
 
-/// RFC 8200 s4.2: options are kind, length and data. The two highest bits of an unknown kind say whether the packet is
-/// dropped. Only padding is known.
+/// RFC 8200 s4.2: options are kind, length and data. The two highest bits of an unknown kind say
+/// whether the packet is dropped. Only padding is known.
 fn check_options(mut options: &[u8]) -> Result<(), Counter> {
     while let [kind, rest @ ..] = options {
         if *kind == OPTION_PAD_1 {

@@ -1,7 +1,7 @@
 //! Parses the Ethernet header with its VLAN tag.
 //!
-//! Source: RFC 894, RFC 2464 s7, IEEE 802.1Q s6.9 (a tag of VLAN 0 contains only a priority: the frame counts as
-//! untagged).
+//! Source: RFC 894, RFC 2464 s7, IEEE 802.1Q s6.9 (a tag of VLAN 0 contains only a priority: the
+//! frame counts as untagged).
 
 use core::net::Ipv6Addr;
 
@@ -66,8 +66,8 @@ impl Net {
         Ok(LinkHeader { payload, l2_bytes, remote_mac, is_group, is_loopback })
     }
 
-    /// Returns the EtherType after the tag of our VLAN, and the length of the link header. `outer` is the first
-    /// EtherType.
+    /// Returns the EtherType after the tag of our VLAN, and the length of the link header. `outer`
+    /// is the first EtherType.
     #[inline(always)]
     fn skip_tag(&self, frame: &[u8], outer: u16) -> Result<(u16, usize), Counter> {
         if outer != TYPE_VLAN {
@@ -86,8 +86,8 @@ impl Net {
         }
     }
 
-    /// Returns whether the link address belongs to an IPv6 multicast address that we receive. Several multicast
-    /// addresses share a link address, so the IP header is checked too.
+    /// Returns whether the link address belongs to an IPv6 multicast address that we receive.
+    /// Several multicast addresses share a link address, so the IP header is checked too.
     #[inline]
     fn receives_multicast(&self, to: MacAddr) -> bool {
         let MacAddr([0x33, 0x33, a, b, c, d]) = to else { return false };

@@ -1,7 +1,8 @@
 //! Received frames.
 //!
-//! [`Net::on_frame`] checks any frame, in the order of RFC 1122 s3.2.1, and counts a drop under the first reason that
-//! applies. Segments of established connections are tried with [`Net::fast_frame`] first.
+//! [`Net::on_frame`] checks any frame, in the order of RFC 1122 s3.2.1, and counts a drop under the
+//! first reason that applies. Segments of established connections are tried with
+//! [`Net::fast_frame`] first.
 
 mod arp;
 mod fast;
@@ -50,8 +51,9 @@ type Outcome<F> = Result<Option<Received<F>>, Counter>;
 impl Net {
     /// Handles one received frame.
     ///
-    /// Replies to ARP requests, neighbour solicitations and echo requests. Returns a TCP segment with correct headers
-    /// and checksums, or an ICMP error about one. Drops any other frame under one counter.
+    /// Replies to ARP requests, neighbour solicitations and echo requests. Returns a TCP segment
+    /// with correct headers and checksums, or an ICMP error about one. Drops any other frame under
+    /// one counter.
     pub fn on_frame<P: Port>(
         &mut self,
         now: Nanos,

@@ -1,7 +1,8 @@
 //! Neighbour discovery: replies for local addresses, updates of neighbours, and conflict detection.
 //!
-//! Source: RFC 4861 s7.2, RFC 4862 s5.4. Addresses and routes are configured, so router solicitations, router
-//! advertisements and redirects are counted and dropped, and the router flag of advertisements is ignored.
+//! Source: RFC 4861 s7.2, RFC 4862 s5.4. Addresses and routes are configured, so router
+//! solicitations, router advertisements and redirects are counted and dropped, and the router flag
+//! of advertisements is ignored.
 
 use core::net::Ipv6Addr;
 
@@ -31,7 +32,8 @@ impl Net {
         if self.outbox.is_follower() {
             return Ok(Some(Received::ForLeader(frame)));
         }
-        // RFC 4861 s7.1: the message has not passed a router. RFC 6980 s5: no extension header precedes it.
+        // RFC 4861 s7.1: the message has not passed a router. RFC 6980 s5: no extension header
+        // precedes it.
         if packet.hop_limit != HOP_LIMIT_MAX || packet.has_extensions {
             return Err(Counter::NetDropNdMalformed);
         }
@@ -75,14 +77,15 @@ impl Net {
             let update = NeighbourUpdate { mac, add: true, overrides: true, confirms: false };
             self.learn(now, requester.into(), update);
         }
-        // Without a link address option the reply goes to the link address that the request came from.
+        // Without a link address option the reply goes to the link address that the request came
+        // from.
         let to = requester.map(|addr| (addr, mac.unwrap_or(datagram.remote_mac)));
         let is_written = nd::write_advertisement(&mut frame, &self.link, target, to);
         self.send_reply(is_written, frame, Counter::NetNdAdvertisementsSent, wire)
     }
 
-    /// RFC 4861 s7.2.5, and RFC 4862 s5.4.4 for a local address. Returns the reason if the advertisement changes
-    /// nothing.
+    /// RFC 4861 s7.2.5, and RFC 4862 s5.4.4 for a local address. Returns the reason if the
+    /// advertisement changes nothing.
     fn on_advertisement<P: Port>(
         &mut self,
         now: Nanos,

@@ -1,8 +1,8 @@
 //! One device: found by name, configured, started; stopped and closed after the last of its queues.
 //!
-//! Checksum offloads and the receive hash are enabled if the device supports them. The MTU is checked against the
-//! device and the buffers before anything is started, since a frame that does not fit one buffer would arrive as a
-//! chain.
+//! Checksum offloads and the receive hash are enabled if the device supports them. The MTU is
+//! checked against the device and the buffers before anything is started, since a frame that does
+//! not fit one buffer would arrive as a chain.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -36,8 +36,8 @@ const TABLE_ENTRIES: u16 = 128;
 /// More than any card's key (40 or 52 bytes).
 const RSS_KEY_BYTES_MAX: usize = 64;
 
-/// Returns the secret that cards hash with, the same for all cards of the process: a random number of the standard
-/// library's hash tables.
+/// Returns the secret that cards hash with, the same for all cards of the process: a random number
+/// of the standard library's hash tables.
 fn card_rss_key() -> u16 {
     static KEY: OnceLock<u16> = OnceLock::new();
     *KEY.get_or_init(|| {
@@ -47,9 +47,9 @@ fn card_rss_key() -> u16 {
     })
 }
 
-/// Returns whether the hash under a repeated key uses all bits of its input well. With an odd number of ones, the
-/// hashes of two flows are equal only if the exclusive or of their addresses and ports is; with few ones or few zeros,
-/// a bit of the hash depends on few bits of the input.
+/// Returns whether the hash under a repeated key uses all bits of its input well. With an odd
+/// number of ones, the hashes of two flows are equal only if the exclusive or of their addresses
+/// and ports is; with few ones or few zeros, a bit of the hash depends on few bits of the input.
 fn is_good_key(key: u16) -> bool {
     matches!(key.count_ones(), 5 | 7 | 9 | 11)
 }
@@ -59,9 +59,11 @@ pub(super) struct Device {
     port: u16,
     caps: PortCaps,
     driver: String,
-    /// Present if the device was started with receive interrupts: drivers change them one queue at a time.
+    /// Present if the device was started with receive interrupts: drivers change them one queue at
+    /// a time.
     rx_interrupts: Option<Mutex<()>>,
-    // Released in this order after the device is closed: frames still on a ring link return to the pools.
+    // Released in this order after the device is closed: frames still on a ring link return to the
+    // pools.
     _link: Option<Arc<RingLink>>,
     queues: Vec<QueuePools>,
     _eal: Eal,
@@ -122,7 +124,8 @@ impl Device {
 
     pub(super) fn counts(&self) -> DeviceCounts {
         let mut stats = dpdk_sys::rte_eth_stats::default();
-        // SAFETY: the port is valid while `self` lives, and the callee fills the structure or leaves it.
+        // SAFETY: the port is valid while `self` lives, and the callee fills the structure or
+        // leaves it.
         unsafe { dpdk_sys::rte_eth_stats_get(self.port, &mut stats) };
         DeviceCounts {
             rx_frames: stats.ipackets,
@@ -144,7 +147,8 @@ impl Drop for Device {
         if self.follows_link() && !self.link().up {
             std::thread::sleep(LINK_DOWN_DELAY);
         }
-        // SAFETY: every queue is gone, so no thread polls; a failure leaves the device to the EAL's clean-up.
+        // SAFETY: every queue is gone, so no thread polls; a failure leaves the device to the EAL's
+        // clean-up.
         unsafe {
             dpdk_sys::rte_eth_dev_stop(self.port);
             dpdk_sys::rte_eth_dev_close(self.port);
@@ -215,8 +219,8 @@ struct Rings {
 }
 
 impl Setup<'_> {
-    /// Everything that can be checked is checked before the device is touched. A device whose start fails is closed,
-    /// and must be plugged in again.
+    /// Everything that can be checked is checked before the device is touched. A device whose start
+    /// fails is closed, and must be plugged in again.
     fn start(&self, eal: &Eal, queues: u16) -> Result<Device, DpdkError> {
         self.enough_queues(queues)?;
         let room_bytes = self.room_bytes(eal.buffers_of(self.name))?;
@@ -266,7 +270,8 @@ impl Setup<'_> {
         self.step("start", unsafe { dpdk_sys::rte_eth_dev_start(self.port) })
     }
 
-    /// Returns whether a step with receive interrupts succeeded. Otherwise the device is started without them.
+    /// Returns whether a step with receive interrupts succeeded. Otherwise the device is started
+    /// without them.
     fn has_rx_interrupts(&self, step: Result<(), DpdkError>) -> bool {
         if let Err(error) = &step {
             tracing::info!("no receive interrupts: with them, {error}");
@@ -296,8 +301,9 @@ impl Setup<'_> {
         Err(DpdkError::Queues { device: self.name.into(), cores: queues, queues_max })
     }
 
-    /// Returns how the device spreads flows. If the peer sends from queue n into queue n, a peer with the same stack
-    /// sends from the core of the flow. A card uses its hash, if that covers ports and its key can be set.
+    /// Returns how the device spreads flows. If the peer sends from queue n into queue n, a peer
+    /// with the same stack sends from the core of the flow. A card uses its hash, if that covers
+    /// ports and its key can be set.
     fn spread(&self, caps: &PortCaps) -> Spread {
         let entries = self.info.reta_size;
         let keyed = (1..=RSS_KEY_BYTES_MAX).contains(&usize::from(self.info.hash_key_size));
@@ -311,7 +317,8 @@ impl Setup<'_> {
         }
     }
 
-    /// Fills a card's table between hashes and queues, if there is one. Returns whether flows follow `spread`.
+    /// Fills a card's table between hashes and queues, if there is one. Returns whether flows
+    /// follow `spread`.
     fn spreads_evenly(&self, spread: Spread, queues: u16) -> bool {
         let Spread::Toeplitz { entries, .. } = spread else { return true };
         if queues == 1 || self.info.reta_size == 0 {
@@ -321,7 +328,8 @@ impl Setup<'_> {
         unsafe { dpdk_sys::dsys_spread_evenly(self.port, entries, queues) == 0 }
     }
 
-    /// Checks the MTU against the device and the buffers. Returns the size of a buffer without headroom.
+    /// Checks the MTU against the device and the buffers. Returns the size of a buffer without
+    /// headroom.
     fn room_bytes(&self, buffers: Option<Buffers>) -> Result<u16, DpdkError> {
         let frame_bytes = u32::from(self.settings.mtu_bytes) + LINK_BYTES;
         let asked = buffers.map_or(ROOM_BYTES_MIN, |buffers| buffers.room_bytes_min.max(ROOM_BYTES_MIN));
@@ -348,7 +356,8 @@ impl Setup<'_> {
         Err(DpdkError::Mtu { device: self.name.into(), mtu_bytes, frame_bytes, what, limit_bytes })
     }
 
-    /// Returns the longest frame of the device, link header included. Drivers state an MTU, a frame length, or both.
+    /// Returns the longest frame of the device, link header included. Drivers state an MTU, a frame
+    /// length, or both.
     fn device_frame_bytes(&self) -> u32 {
         let by_mtu = u32::from(self.info.max_mtu).saturating_add(LINK_BYTES);
         if self.info.max_mtu == u16::MAX { self.info.max_rx_pktlen } else { by_mtu }
@@ -397,14 +406,16 @@ impl Setup<'_> {
         unsafe { CStr::from_ptr(self.info.driver_name) }.to_string_lossy().into_owned()
     }
 
-    /// Returns whether the driver reports the limit of ordinary Ethernet but carries whatever fits its buffers.
+    /// Returns whether the driver reports the limit of ordinary Ethernet but carries whatever fits
+    /// its buffers.
     fn understates(&self) -> bool {
         [MEMIF_DRIVER, PACKET_DRIVER].contains(&self.driver().as_str())
     }
 
-    /// Returns whether each received frame must fill a page. An XDP socket gives the kernel the pool as one area of
-    /// equal frames. If a card reads them directly, the kernel refuses frames that cross into a page that is not
-    /// contiguous in memory. In ordinary pages only frames of exactly one page avoid that.
+    /// Returns whether each received frame must fill a page. An XDP socket gives the kernel the
+    /// pool as one area of equal frames. If a card reads them directly, the kernel refuses frames
+    /// that cross into a page that is not contiguous in memory. In ordinary pages only frames of
+    /// exactly one page avoid that.
     fn page_each(&self) -> bool {
         // SAFETY: reads what the EAL was started with.
         self.driver() == XDP_DRIVER && unsafe { dpdk_sys::rte_eal_has_hugepages() } == 0
@@ -432,7 +443,8 @@ impl Setup<'_> {
                 conf.rx_adv_conf.rss_conf.rss_key_len = key_bytes;
             }
         }
-        // SAFETY: the structure and the key it points to outlive the call, which copies what it keeps.
+        // SAFETY: the structure and the key it points to outlive the call, which copies what it
+        // keeps.
         let answer = unsafe { dpdk_sys::rte_eth_dev_configure(self.port, queues, queues, &conf) };
         self.step("be configured", answer)
     }
@@ -465,7 +477,8 @@ impl Setup<'_> {
     fn set_up_queue(&self, queue: u16, rings: &Rings, pools: &QueuePools) -> Result<(), DpdkError> {
         let node = u32::from_ne_bytes(dpdk_sys::DSYS_SOCKET_ID_ANY.to_ne_bytes());
         let (conf, pool) = (ptr::null(), pools.rx.as_ptr());
-        // SAFETY: a configured port; the pool outlives the device, which keeps it; NULL stands for the defaults.
+        // SAFETY: a configured port; the pool outlives the device, which keeps it; NULL stands for
+        // the defaults.
         let answer =
             unsafe { dpdk_sys::rte_eth_rx_queue_setup(self.port, queue, rings.rx, node, conf, pool) };
         self.step("set up a receive queue", answer)?;
@@ -484,7 +497,8 @@ impl Setup<'_> {
         }
     }
 
-    /// Sets the MTU in the driver, which may set the kernel interface's. Drivers without the operation need none.
+    /// Sets the MTU in the driver, which may set the kernel interface's. Drivers without the
+    /// operation need none.
     fn set_mtu(&self, before: u16) -> Result<(), DpdkError> {
         if before == self.settings.mtu_bytes || self.understates() {
             return Ok(());

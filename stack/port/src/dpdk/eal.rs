@@ -1,8 +1,9 @@
 //! DPDK's environment: started once in a process, or adopted from the application that owns it.
 //!
-//! Takes an [`EalConfig`] and gives an [`Eal`]: a handle that every port clones, so that the environment outlives
-//! them. DPDK pins the starting thread to the first lcore. Its affinity is restored afterwards, because it is a
-//! control thread, and threads that it spawns would inherit the pin.
+//! Takes an [`EalConfig`] and gives an [`Eal`]: a handle that every port clones, so that the
+//! environment outlives them. DPDK pins the starting thread to the first lcore. Its affinity is
+//! restored afterwards, because it is a control thread, and threads that it spawns would inherit
+//! the pin.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -62,8 +63,8 @@ impl Default for EalConfig {
 }
 
 impl EalConfig {
-    /// Returns the defaults: one lcore on processor 0, ordinary pages, no devices, no telemetry socket, a file
-    /// prefix of this process.
+    /// Returns the defaults: one lcore on processor 0, ordinary pages, no devices, no telemetry
+    /// socket, a file prefix of this process.
     pub fn new() -> Self {
         EalConfig {
             lcores: vec![0],
@@ -76,8 +77,8 @@ impl EalConfig {
         }
     }
 
-    /// Sets the processors of the EAL's lcores. The first is the calling thread's; DPDK starts a thread for each
-    /// other one. Polling threads that register themselves need none.
+    /// Sets the processors of the EAL's lcores. The first is the calling thread's; DPDK starts a
+    /// thread for each other one. Polling threads that register themselves need none.
     #[must_use]
     pub fn lcores(mut self, processors: &[u16]) -> Self {
         self.lcores = processors.to_vec();
@@ -105,7 +106,8 @@ impl EalConfig {
         self
     }
 
-    /// Adds a network card by its address, such as `0000:3b:00.0`. Without one the PCI bus is not scanned.
+    /// Adds a network card by its address, such as `0000:3b:00.0`. Without one the PCI bus is not
+    /// scanned.
     #[must_use]
     pub fn pci(mut self, address: &str) -> Self {
         self.pci.push(address.to_owned());
@@ -167,7 +169,8 @@ impl EalConfig {
     fn push_memory(&self, arguments: &mut Vec<String>) {
         match self.memory {
             Memory::Hugepages => arguments.push("--in-memory".into()),
-            // Together with --in-memory, 22.11 refuses --no-huge; --no-shconf leaves as little behind.
+            // Together with --in-memory, 22.11 refuses --no-huge; --no-shconf leaves as little
+            // behind.
             Memory::Ordinary { mib } => {
                 arguments.extend(["--no-huge".into(), "-m".into(), mib.to_string(), "--no-shconf".into()]);
             }
@@ -196,7 +199,8 @@ impl LogLevel {
     }
 }
 
-/// The running environment. Clones are handles of the same one; the last one cleans it up, unless it is adopted.
+/// The running environment. Clones are handles of the same one; the last one cleans it up, unless
+/// it is adopted.
 #[derive(Clone)]
 pub struct Eal {
     shared: Arc<Started>,
@@ -208,7 +212,8 @@ const NOT_STARTED: u8 = 0;
 const OURS: u8 = 1;
 const ADOPTED: u8 = 2;
 
-/// Who started the EAL of this process. Never reset: DPDK does not start twice, even after clean-up.
+/// Who started the EAL of this process. Never reset: DPDK does not start twice, even after
+/// clean-up.
 static STATE: AtomicU8 = AtomicU8::new(NOT_STARTED);
 
 impl Eal {
@@ -216,7 +221,8 @@ impl Eal {
     ///
     /// # Errors
     /// [`DpdkError::EalAlreadyStarted`] the second time in a process, whatever became of the first;
-    /// [`DpdkError::Setting`], [`DpdkError::EalInit`], [`DpdkError::NotMade`], [`DpdkError::Version`].
+    /// [`DpdkError::Setting`], [`DpdkError::EalInit`], [`DpdkError::NotMade`],
+    /// [`DpdkError::Version`].
     pub fn start(config: &EalConfig) -> Result<Self, DpdkError> {
         let arguments = config.arguments()?;
         check_version()?;
@@ -236,10 +242,12 @@ impl Eal {
     /// Uses the EAL that the application has started. It is never cleaned up by this crate.
     ///
     /// # Errors
-    /// [`DpdkError::EalNotStarted`], [`DpdkError::EalAlreadyStarted`] when it was started here, [`DpdkError::Version`].
+    /// [`DpdkError::EalNotStarted`], [`DpdkError::EalAlreadyStarted`] when it was started here,
+    /// [`DpdkError::Version`].
     ///
     /// # Safety
-    /// The application does not call `rte_eal_cleanup` before every port and frame made with this handle is gone.
+    /// The application does not call `rte_eal_cleanup` before every port and frame made with this
+    /// handle is gone.
     pub unsafe fn adopt() -> Result<Self, DpdkError> {
         check_version()?;
         // SAFETY: reads a counter that is zero before the EAL runs.
@@ -252,8 +260,8 @@ impl Eal {
         }
     }
 
-    /// Plugs in a virtual device while the EAL runs: for an application that owns the EAL, and for a device that was
-    /// closed and is opened again.
+    /// Plugs in a virtual device while the EAL runs: for an application that owns the EAL, and for
+    /// a device that was closed and is opened again.
     ///
     /// # Errors
     /// [`DpdkError::Device`] with the driver's reason; a device of that name that is open is busy.
@@ -265,8 +273,8 @@ impl Eal {
             return Err(failed(Errno::BUSY));
         }
         let added = Added::new(vdev);
-        // SAFETY: NUL-terminated texts, copied by the callees; the EAL runs while `self` lives. What may be removed is
-        // the bus's memory of a device whose port was closed.
+        // SAFETY: NUL-terminated texts, copied by the callees; the EAL runs while `self` lives.
+        // What may be removed is the bus's memory of a device whose port was closed.
         let answer = unsafe {
             dpdk_sys::rte_eal_hotplug_remove(VDEV_BUS.as_ptr(), name.as_ptr());
             dpdk_sys::rte_eal_hotplug_add(VDEV_BUS.as_ptr(), name.as_ptr(), arguments.as_ptr())
@@ -281,15 +289,15 @@ impl Eal {
         self.shared.find(device, |added| Some(added.vdev.buffers))
     }
 
-    /// Returns the files or sockets that a device has opened for its queues, in their order; `None` unless there is one
-    /// for each.
+    /// Returns the files or sockets that a device has opened for its queues, in their order; `None`
+    /// unless there is one for each.
     pub(super) fn new_files(&self, device: &str, queues: usize) -> Option<Vec<WakeSource>> {
         let found = self.shared.find(device, |added| added.before.as_ref()?.find_new(queues))?;
         Some(found.into_iter().map(WakeSource::Frames).collect())
     }
 
-    /// Gives the calling thread an lcore id until it ends, unless it has one. A thread's first burst does this too;
-    /// this call reports the reason of a failure.
+    /// Gives the calling thread an lcore id until it ends, unless it has one. A thread's first
+    /// burst does this too; this call reports the reason of a failure.
     ///
     /// # Errors
     /// [`DpdkError::Thread`], when more threads poll than DPDK was built for.
@@ -358,7 +366,8 @@ impl Drop for Started {
             let folder = runtime_folder();
             // SAFETY: ports hold a handle, so none is left; and no pool has frames out.
             unsafe { dpdk_sys::rte_eal_cleanup() };
-            // DPDK leaves its folder behind, empty. A folder with files belongs to another process too, and stays.
+            // DPDK leaves its folder behind, empty. A folder with files belongs to another process
+            // too, and stays.
             let _ = std::fs::remove_dir(folder);
         }
     }
@@ -371,8 +380,8 @@ fn runtime_folder() -> PathBuf {
     PathBuf::from(OsStr::from_bytes(folder.to_bytes()))
 }
 
-/// Layouts and inlined burst calls are fixed within a release. So year and month must match, but not the maintenance
-/// version.
+/// Layouts and inlined burst calls are fixed within a release. So year and month must match, but
+/// not the maintenance version.
 fn check_version() -> Result<(), DpdkError> {
     let built = (dpdk_sys::DSYS_VERSION_YEAR, dpdk_sys::DSYS_VERSION_MONTH);
     // SAFETY: both read constants of the library.
@@ -406,7 +415,8 @@ fn init(arguments: &[String]) -> Result<(), DpdkError> {
     let mut vector: Vec<*mut c_char> = texts.iter().map(|text| text.as_ptr().cast_mut()).collect();
     vector.push(core::ptr::null_mut());
     let vector = Vec::leak(vector);
-    // SAFETY: a NULL-terminated vector of NUL-terminated texts that live for ever; getopt permutes the pointers only.
+    // SAFETY: a NULL-terminated vector of NUL-terminated texts that live for ever; getopt permutes
+    // the pointers only.
     let answer = unsafe { dpdk_sys::rte_eal_init(texts.len() as c_int, vector.as_mut_ptr()) };
     if answer < 0 { Err(refused(Errno::last())) } else { Ok(()) }
 }

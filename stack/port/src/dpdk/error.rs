@@ -23,7 +23,8 @@ pub enum DpdkError {
         /// The reason.
         errno: Errno,
     },
-    /// The loaded library is not the one that the program was built with. Layouts differ between releases.
+    /// The loaded library is not the one that the program was built with. Layouts differ between
+    /// releases.
     #[error("built with DPDK {built}, but the library loaded is {running}")]
     Version {
         /// Year and month of the headers.
@@ -89,8 +90,8 @@ pub enum DpdkError {
         /// The system's reason.
         errno: Errno,
     },
-    /// A virtual device that the EAL did not create. The EAL starts nevertheless and reports the reason in its log
-    /// only.
+    /// A virtual device that the EAL did not create. The EAL starts nevertheless and reports the
+    /// reason in its log only.
     #[error(
         "DPDK could not make `{vdev}`; its messages say why: an interface that does not exist or is in use, no \
          permission, or a socket left behind"
@@ -138,7 +139,8 @@ impl Errno {
 
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: the result is a NUL-terminated text in a buffer that only this thread writes, copied at once.
+        // SAFETY: the result is a NUL-terminated text in a buffer that only this thread writes,
+        // copied at once.
         let text = unsafe { CStr::from_ptr(dpdk_sys::rte_strerror(self.0)) };
         write!(f, "{} (errno {})", text.to_string_lossy(), self.0)
     }

@@ -1,8 +1,9 @@
 //! Frames that are mbufs.
 //!
-//! [`MbufFrame`] owns one mbuf of one segment exclusively, so its bytes may be edited. [`SealedMbuf`] shares one and
-//! only reads. Both are one pointer wide, as the array elements of DPDK's burst calls. Sharing uses the mbuf's
-//! reference count, which drivers respect too: a frame that a driver holds stays out of its pool.
+//! [`MbufFrame`] owns one mbuf of one segment exclusively, so its bytes may be edited.
+//! [`SealedMbuf`] shares one and only reads. Both are one pointer wide, as the array elements of
+//! DPDK's burst calls. Sharing uses the mbuf's reference count, which drivers respect too: a frame
+//! that a driver holds stays out of its pool.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -25,10 +26,11 @@ pub struct MbufFrame(NonNull<Mbuf>);
 #[repr(transparent)]
 pub struct SealedMbuf(NonNull<Mbuf>);
 
-// SAFETY: an mbuf may be read, written and freed by any thread that owns it; only the pool's cache is per thread,
-// and DPDK chooses it at the time of the call.
+// SAFETY: an mbuf may be read, written and freed by any thread that owns it; only the pool's cache
+// is per thread, and DPDK chooses it at the time of the call.
 unsafe impl Send for MbufFrame {}
-// SAFETY: as above. Owners on other threads are counted atomically. Not Sync: `clone` relies on one caller at a time.
+// SAFETY: as above. Owners on other threads are counted atomically. Not Sync: `clone` relies on one
+// caller at a time.
 unsafe impl Send for SealedMbuf {}
 
 impl MbufFrame {
@@ -47,8 +49,8 @@ impl MbufFrame {
         mbuf
     }
 
-    /// Returns whether a received mbuf can be owned as it is: one segment with one owner. A ring delivers the
-    /// sender's own buffers, which the sender may hold for a retransmission.
+    /// Returns whether a received mbuf can be owned as it is: one segment with one owner. A ring
+    /// delivers the sender's own buffers, which the sender may hold for a retransmission.
     #[inline]
     pub(super) fn is_exclusive(&self) -> bool {
         let mbuf = self.0.as_ptr();
@@ -64,7 +66,8 @@ impl MbufFrame {
 #[inline]
 unsafe fn bytes_of<'a>(mbuf: NonNull<Mbuf>) -> &'a [u8] {
     let mbuf = mbuf.as_ptr();
-    // SAFETY: by the types' invariant the range lies in the segment's buffer, which the caller keeps alive.
+    // SAFETY: by the types' invariant the range lies in the segment's buffer, which the caller
+    // keeps alive.
     unsafe {
         let start = (*mbuf).buf_addr.cast::<u8>().add((*mbuf).data_off.into());
         slice::from_raw_parts(start, (*mbuf).data_len.into())
@@ -83,7 +86,8 @@ impl Frame for MbufFrame {
     #[inline]
     fn bytes_mut(&mut self) -> &mut [u8] {
         let mbuf = self.0.as_ptr();
-        // SAFETY: `self` owns the mbuf alone and is borrowed exclusively; the range lies in its buffer.
+        // SAFETY: `self` owns the mbuf alone and is borrowed exclusively; the range lies in its
+        // buffer.
         unsafe {
             let start = (*mbuf).buf_addr.cast::<u8>().add((*mbuf).data_off.into());
             slice::from_raw_parts_mut(start, (*mbuf).data_len.into())
@@ -101,7 +105,8 @@ impl Frame for MbufFrame {
     fn resize(&mut self, len: usize) {
         let len = len.min(self.capacity());
         let mbuf = self.0.as_ptr();
-        // SAFETY: a live mbuf, owned by `self`; the capacity fits 16 bits, and pool memory is initialised by the EAL.
+        // SAFETY: a live mbuf, owned by `self`; the capacity fits 16 bits, and pool memory is
+        // initialised by the EAL.
         unsafe {
             (*mbuf).data_len = len as u16;
             (*mbuf).pkt_len = len as u32;
@@ -132,8 +137,8 @@ impl Frame for MbufFrame {
     #[inline]
     fn seal(self, tx: TxMeta) -> SealedMbuf {
         let mbuf = self.into_raw();
-        // SAFETY: a live mbuf, owned by `self` alone until here. The flags of the buffer's kind must survive, since
-        // they decide how it is freed. The receive flags must not.
+        // SAFETY: a live mbuf, owned by `self` alone until here. The flags of the buffer's kind
+        // must survive, since they decide how it is freed. The receive flags must not.
         unsafe {
             let fields = mbuf.as_ptr();
             (*fields).ol_flags = ((*fields).ol_flags & BUFFER_KIND) | tx_flags(tx.offloads);
@@ -176,7 +181,8 @@ impl Drop for SealedMbuf {
     }
 }
 
-/// Adds an owner. A sole owner needs no locked instruction, since no other thread can count (DPDK's own rule).
+/// Adds an owner. A sole owner needs no locked instruction, since no other thread can count (DPDK's
+/// own rule).
 #[inline]
 fn add_owner(refcnt: &AtomicU16) {
     if refcnt.load(Ordering::Relaxed) == 1 {
@@ -200,8 +206,8 @@ const RX_FLAGS: u64 = dpdk_sys::DSYS_MBUF_RX_RSS_HASH
     | dpdk_sys::DSYS_MBUF_RX_IP_CKSUM_MASK
     | dpdk_sys::DSYS_MBUF_RX_L4_CKSUM_MASK;
 
-/// The two bits of a checksum status. `none` means: not correct in the bytes, but the device vouches for the
-/// content.
+/// The two bits of a checksum status. `none` means: not correct in the bytes, but the device
+/// vouches for the content.
 struct Verdicts {
     mask: u64,
     good: u64,

@@ -1,10 +1,11 @@
-//! The descriptors that the kernel makes readable when a device has received frames: of tap interfaces, raw sockets and XDP
-//! sockets.
+//! The descriptors that the kernel makes readable when a device has received frames: of tap
+//! interfaces, raw sockets and XDP sockets.
 //!
-//! DPDK 22.11 offers a descriptor of a receive queue for cards ([`super::rx_interrupt`]) and vhost only. Its drivers for
-//! kernel interfaces open sockets and files and keep them to themselves, so they are found among the process's own
-//! descriptors: those that were opened together with the device and are of its kind. Each is duplicated; the driver
-//! keeps its own. What cannot be found is no error: the device is polled by a timer.
+//! DPDK 22.11 offers a descriptor of a receive queue for cards ([`super::rx_interrupt`]) and vhost
+//! only. Its drivers for kernel interfaces open sockets and files and keep them to themselves, so
+//! they are found among the process's own descriptors: those that were opened together with the
+//! device and are of its kind. Each is duplicated; the driver keeps its own. What cannot be found
+//! is no error: the device is polled by a timer.
 
 use std::collections::BTreeSet;
 use std::fs::DirEntry;
@@ -36,11 +37,13 @@ pub(super) struct OpenFiles {
     open: Descriptors,
 }
 
-/// Descriptors and what they are, as the kernel names it. The number alone may have been given again.
+/// Descriptors and what they are, as the kernel names it. The number alone may have been given
+/// again.
 type Descriptors = BTreeSet<(i32, PathBuf)>;
 
 impl OpenFiles {
-    /// Returns the descriptors that are open now, if the driver of a device will open some for its queues.
+    /// Returns the descriptors that are open now, if the driver of a device will open some for its
+    /// queues.
     pub(super) fn before(device: &str) -> Option<Self> {
         let kinds = [
             ("net_tap", Kind::Tap),
@@ -54,7 +57,8 @@ impl OpenFiles {
     /// Returns a descriptor for each of the device's queues, in their order. All of them, or none.
     pub(super) fn find_new(&self, queues: usize) -> Option<Vec<OwnedFd>> {
         let now = open_descriptors();
-        // Collected before any is duplicated: a duplicate has the number of a descriptor that was listed and is closed.
+        // Collected before any is duplicated: a duplicate has the number of a descriptor that was
+        // listed and is closed.
         let new: Vec<i32> =
             now.difference(&self.open).filter_map(|file| self.number_if_of_kind(file)).collect();
         let process = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
@@ -63,7 +67,8 @@ impl OpenFiles {
         let mut found: Vec<OwnedFd> =
             duplicates.filter(|found| self.is_of_queue(found) && is_usable(found)).collect();
         if self.kind == Kind::Tap {
-            // The driver duplicates the file of a queue for sending, and a tap device has one queue.
+            // The driver duplicates the file of a queue for sending, and a tap device has one
+            // queue.
             found.truncate(1);
         }
         (found.len() == queues).then_some(found)

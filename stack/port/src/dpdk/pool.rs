@@ -1,7 +1,8 @@
 //! Pools of mbufs.
 //!
-//! Each port has one for receiving and one for sending, so that neither direction starves the other. A frame knows
-//! its pool, not the reverse. So a pool that is dropped while frames are in use stays mapped.
+//! Each port has one for receiving and one for sending, so that neither direction starves the
+//! other. A frame knows its pool, not the reverse. So a pool that is dropped while frames are in
+//! use stays mapped.
 
 use core::ptr::NonNull;
 use std::ffi::CString;
@@ -35,9 +36,11 @@ pub(super) struct Pool {
     frames: u32,
 }
 
-// SAFETY: DPDK's mempools may be called from any thread; no state here belongs to the creating thread.
+// SAFETY: DPDK's mempools may be called from any thread; no state here belongs to the creating
+// thread.
 unsafe impl Send for Pool {}
-// SAFETY: as above: the only calls through a shared reference are counting and the pool's own thread-safe operations.
+// SAFETY: as above: the only calls through a shared reference are counting and the pool's own
+// thread-safe operations.
 unsafe impl Sync for Pool {}
 
 /// The dimensions of a pool.
@@ -67,7 +70,8 @@ impl Pool {
             page_each: page_each.into(),
             numa_node: numa_node.map_or(dpdk_sys::DSYS_SOCKET_ID_ANY, i32::from),
         };
-        // SAFETY: the name and the shape are copied; the EAL runs, since the caller holds a handle to it.
+        // SAFETY: the name and the shape are copied; the EAL runs, since the caller holds a handle
+        // to it.
         let raw = unsafe { dpdk_sys::dsys_pool_create(name.as_ptr(), &shape) };
         NonNull::new(raw).map(|raw| Pool { raw, frames }).ok_or_else(|| failed(Errno::last()))
     }
@@ -77,7 +81,8 @@ impl Pool {
         self.raw.as_ptr()
     }
 
-    /// Returns the frames in the pool, thread caches included. Walks the caches: not for the data path.
+    /// Returns the frames in the pool, thread caches included. Walks the caches: not for the data
+    /// path.
     pub(super) fn available(&self) -> u32 {
         // SAFETY: the pool lives as long as `self`.
         unsafe { dpdk_sys::rte_mempool_avail_count(self.as_ptr()) }
@@ -92,7 +97,8 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if self.available() == self.frames {
-            // SAFETY: every frame is back, so no pointer into the pool exists; its device was closed before.
+            // SAFETY: every frame is back, so no pointer into the pool exists; its device was
+            // closed before.
             unsafe { dpdk_sys::rte_mempool_free(self.as_ptr()) };
         } else {
             KEPT.store(true, Ordering::Release);

@@ -1,9 +1,9 @@
 //! One queue of a DPDK device.
 //!
-//! Bursts are moved in place: the driver reads and writes the memory of the caller's [`Burst`]. Allocation uses a
-//! stash of 32 frames that one bulk call refills, which halves its cost. A received mbuf is owned as it is if it is
-//! one segment with one owner. A chain, or a buffer that its sender still shares, is copied into one new frame, or
-//! counted and dropped.
+//! Bursts are moved in place: the driver reads and writes the memory of the caller's [`Burst`].
+//! Allocation uses a stash of 32 frames that one bulk call refills, which halves its cost. A
+//! received mbuf is owned as it is if it is one segment with one owner. A chain, or a buffer that
+//! its sender still shares, is copied into one new frame, or counted and dropped.
 
 use core::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -47,11 +47,13 @@ pub struct PoolLevels {
 }
 
 impl DpdkPort {
-    /// Starts the device of that name with one queue. `stats` is the page of the core that will poll it.
+    /// Starts the device of that name with one queue. `stats` is the page of the core that will
+    /// poll it.
     ///
     /// # Errors
-    /// [`DpdkError::UnknownDevice`], [`DpdkError::Mtu`], [`DpdkError::Setting`], [`DpdkError::Pool`], and
-    /// [`DpdkError::Device`] for whatever the driver refuses; a device that is open already is busy.
+    /// [`DpdkError::UnknownDevice`], [`DpdkError::Mtu`], [`DpdkError::Setting`],
+    /// [`DpdkError::Pool`], and [`DpdkError::Device`] for whatever the driver refuses; a device
+    /// that is open already is busy.
     pub fn open(
         eal: &Eal,
         device: &str,
@@ -63,8 +65,8 @@ impl DpdkPort {
         ports.into_iter().next().ok_or(none)
     }
 
-    /// Starts the device with one queue for each page of counters, and gives each queue to one port. The device
-    /// spreads flows over them as [`PortCaps::spread`] states.
+    /// Starts the device with one queue for each page of counters, and gives each queue to one
+    /// port. The device spreads flows over them as [`PortCaps::spread`] states.
     ///
     /// # Errors
     /// As [`DpdkPort::open`]; [`DpdkError::Queues`] for a device with fewer queues.
@@ -145,8 +147,8 @@ impl DpdkPort {
     fn refill(&mut self) {
         for frames in [BURST_FRAMES, 1] {
             let places = self.stash.as_mut_ptr().cast::<*mut Mbuf>();
-            // SAFETY: the stash is empty, so it has room for 32 pointers; the pool lives with the port. On success
-            // every entry is a new mbuf of one segment with one owner.
+            // SAFETY: the stash is empty, so it has room for 32 pointers; the pool lives with the
+            // port. On success every entry is a new mbuf of one segment with one owner.
             unsafe {
                 if dsys_alloc_bulk(self.pools.tx.as_ptr(), places, frames as u32) == 0 {
                     return self.stash.set_len(frames);
@@ -169,8 +171,8 @@ impl DpdkPort {
     fn own_copy(&self, frame: MbufFrame) -> Option<MbufFrame> {
         let pool = self.pools.rx.as_ptr();
         let source = frame.into_raw().as_ptr();
-        // SAFETY: a live mbuf, chained or shared, that others may read and none writes; one reference is ours and is
-        // released. The copy is a new mbuf, or a chain of them.
+        // SAFETY: a live mbuf, chained or shared, that others may read and none writes; one
+        // reference is ours and is released. The copy is a new mbuf, or a chain of them.
         let copy = unsafe {
             let copy = dpdk_sys::rte_pktmbuf_copy(source, pool, 0, u32::MAX);
             dpdk_sys::dsys_free(source);
@@ -208,8 +210,9 @@ impl Port for DpdkPort {
         if !self.is_open() {
             return;
         }
-        // SAFETY: `into` has room for this many pointers after its `before` ones, and the driver fills the number
-        // that it returns with mbufs that we own. `make_exclusive` restores the invariant for those that are shared.
+        // SAFETY: `into` has room for this many pointers after its `before` ones, and the driver
+        // fills the number that it returns with mbufs that we own. `make_exclusive` restores the
+        // invariant for those that are shared.
         let received = unsafe {
             let places = into.as_mut_ptr().add(before).cast::<*mut Mbuf>();
             let received = dsys_rx_burst(self.port, self.queue, places, room as u16);
@@ -232,8 +235,9 @@ impl Port for DpdkPort {
             return;
         }
         let count = from.len();
-        // SAFETY: `from` holds `count` pointers to live mbufs. The driver now owns our reference to each of the
-        // first `sent`, so they leave the burst without being dropped, and the rest moves to the front.
+        // SAFETY: `from` holds `count` pointers to live mbufs. The driver now owns our reference to
+        // each of the first `sent`, so they leave the burst without being dropped, and the rest
+        // moves to the front.
         let sent = unsafe {
             let frames = from.as_mut_ptr();
             let sent = dsys_tx_burst(self.port, self.queue, frames.cast(), count as u16);

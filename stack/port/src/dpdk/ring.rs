@@ -1,8 +1,8 @@
 //! Two ports of one process, linked back to back.
 //!
-//! Two rings of frame pointers for each queue, one in each direction. A frame is passed without a copy, unless its
-//! sender still holds it; then the receiving port copies it. So frames of one port's pools appear at the other port,
-//! and all parts of the pair live until both ports are gone.
+//! Two rings of frame pointers for each queue, one in each direction. A frame is passed without a
+//! copy, unless its sender still holds it; then the receiving port copies it. So frames of one
+//! port's pools appear at the other port, and all parts of the pair live until both ports are gone.
 
 use core::ptr::NonNull;
 use std::ffi::CString;
@@ -20,8 +20,8 @@ use crate::Burst;
 /// Numbers of the process's pairs: ring and device names are global.
 static NEXT_PAIR: AtomicU32 = AtomicU32::new(0);
 
-/// Creates a pair of ports: what one sends, the other receives. Each may be polled by its own thread.
-/// `settings.tx_ring_frames`, rounded up to a power of two, is the length of either ring.
+/// Creates a pair of ports: what one sends, the other receives. Each may be polled by its own
+/// thread. `settings.tx_ring_frames`, rounded up to a power of two, is the length of either ring.
 ///
 /// # Errors
 /// As [`DpdkPort::open`].
@@ -36,8 +36,8 @@ pub fn ring_pair(
     Ok([only(first)?, only(second)?])
 }
 
-/// Creates a pair of devices with a queue for each page of counters, and gives each queue to one port: frames from
-/// queue `i` of one device arrive in queue `i` of the other.
+/// Creates a pair of devices with a queue for each page of counters, and gives each queue to one
+/// port: frames from queue `i` of one device arrive in queue `i` of the other.
 ///
 /// # Errors
 /// As [`DpdkPort::open_queues`]; both ends have the same number of pages.
@@ -80,7 +80,8 @@ fn join(
     let text = CString::new(name).map_err(|_| no_device(name, Errno::INVALID))?;
     let raw = |rings: &[Ring]| rings.iter().map(|ring| ring.0.as_ptr()).collect::<Vec<_>>();
     let (rx, tx, queues) = (raw(rx), raw(tx), rx.len() as u32);
-    // SAFETY: the name and the lists are copied, and the rings outlive the device, which keeps the link.
+    // SAFETY: the name and the lists are copied, and the rings outlive the device, which keeps the
+    // link.
     let made = unsafe {
         let node = dpdk_sys::rte_socket_id();
         dpdk_sys::rte_eth_from_rings(text.as_ptr(), rx.as_ptr(), queues, tx.as_ptr(), queues, node)
@@ -96,8 +97,8 @@ fn no_device(name: &str, errno: Errno) -> DpdkError {
     DpdkError::Device { device: name.into(), step: "be made from rings", errno }
 }
 
-/// The shared parts of a pair of ring ports. Dropped after both devices: frames in the rings return to their pools,
-/// then the pools are freed.
+/// The shared parts of a pair of ring ports. Dropped after both devices: frames in the rings return
+/// to their pools, then the pools are freed.
 pub(super) struct RingLink {
     _rings: [Vec<Ring>; 2],
     _pools: Vec<QueuePools>,
@@ -106,7 +107,8 @@ pub(super) struct RingLink {
 /// A ring of frame pointers, written by one port and read by the other.
 struct Ring(NonNull<rte_ring>);
 
-// SAFETY: a DPDK ring is shared memory with atomic indices; its one writer and one reader are the two ports.
+// SAFETY: a DPDK ring is shared memory with atomic indices; its one writer and one reader are the
+// two ports.
 unsafe impl Send for Ring {}
 // SAFETY: no access through a shared reference exists here.
 unsafe impl Sync for Ring {}
@@ -129,7 +131,8 @@ impl Ring {
         loop {
             let mut frames = Burst::<MbufFrame>::new();
             let places = frames.as_mut_ptr().cast::<*mut Mbuf>();
-            // SAFETY: room for 32 pointers; each carries one reference to a live mbuf, dropped here.
+            // SAFETY: room for 32 pointers; each carries one reference to a live mbuf, dropped
+            // here.
             unsafe {
                 let taken = dpdk_sys::dsys_ring_drain(self.0.as_ptr(), places, BURST_FRAMES as u32);
                 frames.set_len(taken as usize);

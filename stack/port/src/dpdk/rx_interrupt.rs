@@ -1,11 +1,12 @@
 //! The receive interrupt of a queue, for a thread that waits for frames at a descriptor.
 //!
-//! The thread enables the interrupt, polls the queue once more, and waits only if there was no frame: a frame that arrived
-//! before the interrupt was enabled raises none. Each interrupt is one edge of the descriptor, so an edge-triggered epoll
-//! descriptor needs no read. Source: DPDK's guide of the L3 forwarding application with power management.
+//! The thread enables the interrupt, polls the queue once more, and waits only if there was no
+//! frame: a frame that arrived before the interrupt was enabled raises none. Each interrupt is one
+//! edge of the descriptor, so an edge-triggered epoll descriptor needs no read. Source: DPDK's
+//! guide of the L3 forwarding application with power management.
 //!
-//! Some drivers accept the configuration and deliver nothing: net_e1000 does not assign the vectors of an 82574L in MSI-X
-//! mode. Poll such a device by a timer until its first interrupt.
+//! Some drivers accept the configuration and deliver nothing: net_e1000 does not assign the vectors
+//! of an 82574L in MSI-X mode. Poll such a device by a timer until its first interrupt.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
@@ -14,8 +15,8 @@ use super::Errno;
 use super::device::Device;
 use crate::RxInterrupt;
 
-/// The receive interrupt of one queue of a device that was started with [`super::Wakes::Interrupts`]. Keeps the
-/// device open.
+/// The receive interrupt of one queue of a device that was started with
+/// [`super::Wakes::Interrupts`]. Keeps the device open.
 pub(super) struct QueueInterrupt {
     device: Arc<Device>,
     queue: u16,
@@ -24,7 +25,8 @@ pub(super) struct QueueInterrupt {
 }
 
 impl QueueInterrupt {
-    /// Returns the interrupt of a queue, if the device has interrupts and the driver returns a descriptor.
+    /// Returns the interrupt of a queue, if the device has interrupts and the driver returns a
+    /// descriptor.
     pub(super) fn of(device: &Arc<Device>, queue: u16) -> Option<Self> {
         device.rx_interrupts()?;
         // SAFETY: a started port; the callee checks the queue.

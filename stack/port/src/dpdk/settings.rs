@@ -11,21 +11,23 @@ pub struct PortSettings {
     pub tx_ring_frames: u16,
     /// Frames in each receive pool: the ring, and the frames that TCP may hold.
     pub rx_frames: u32,
-    /// Frames in each transmit pool: the ring, and the frames that TCP retains until they are acknowledged.
+    /// Frames in each transmit pool: the ring, and the frames that TCP retains until they are
+    /// acknowledged.
     pub tx_frames: u32,
     /// Bytes for a frame in each buffer. Absent: as the MTU needs, at least 2048.
     pub room_bytes: Option<u16>,
     /// Whether frames for other stations are received too.
     pub promiscuous: bool,
-    /// Whether multicast frames are received: IPv6 neighbour discovery needs them. A device without such a filter is
-    /// set to receive all frames; one that supports neither is assumed to filter nothing.
+    /// Whether multicast frames are received: IPv6 neighbour discovery needs them. A device without
+    /// such a filter is set to receive all frames; one that supports neither is assumed to filter
+    /// nothing.
     pub multicast: bool,
     /// What may wake a thread that waits for frames of a queue.
     pub wakes: Wakes,
 }
 
-/// What may wake a thread that waits for frames of a queue ([`crate::Port::take_wake_source`]). A device of which it
-/// cannot be had runs without.
+/// What may wake a thread that waits for frames of a queue ([`crate::Port::take_wake_source`]). A
+/// device of which it cannot be had runs without.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Wakes {
     /// Nothing: threads poll.

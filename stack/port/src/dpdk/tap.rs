@@ -25,7 +25,8 @@ const _: () = assert!(size_of::<Request>() == 40);
 ///
 /// # Errors
 ///
-/// What `ioctl` reports: `EBADFD` if the descriptor belongs to no interface, `ENOTTY` if it is of another kind.
+/// What `ioctl` reports: `EBADFD` if the descriptor belongs to no interface, `ENOTTY` if it is of
+/// another kind.
 pub(super) fn is_attached(queue: impl AsFd) -> io::Result<bool> {
     // SAFETY: `TUNGETIFF` writes a `struct ifreq`, as asserted above, and reads nothing.
     let request = unsafe { ioctl(queue, Getter::<TUNGETIFF, Request>::new()) }?;

@@ -1,7 +1,8 @@
 //! Virtual devices in the EAL's syntax.
 //!
-//! Each constructor takes the values that its driver needs, checks them, and names the device by kind and index,
-//! such as `net_tap0`. [`DpdkPort::open`](super::DpdkPort::open) finds it by that name.
+//! Each constructor takes the values that its driver needs, checks them, and names the device by
+//! kind and index, such as `net_tap0`. [`DpdkPort::open`](super::DpdkPort::open) finds it by that
+//! name.
 
 use core::fmt;
 use std::io::ErrorKind;
@@ -57,8 +58,8 @@ impl Vdev {
         Self::named("net_null", index, String::new())
     }
 
-    /// Returns `net_tap<index>`: creates a kernel interface, so Linux is the peer. The kernel interface has the
-    /// device's own address, so the stack uses another one.
+    /// Returns `net_tap<index>`: creates a kernel interface, so Linux is the peer. The kernel
+    /// interface has the device's own address, so the stack uses another one.
     ///
     /// # Errors
     /// [`DpdkError::Setting`] for a name that the kernel would refuse.
@@ -67,8 +68,8 @@ impl Vdev {
         Ok(Self::named("net_tap", index, format!("iface={interface}")))
     }
 
-    /// Returns `net_af_packet<index>`: a raw socket on an existing interface, with rings whose slots hold packets of
-    /// this MTU. The interface's own MTU is unchanged.
+    /// Returns `net_af_packet<index>`: a raw socket on an existing interface, with rings whose
+    /// slots hold packets of this MTU. The interface's own MTU is unchanged.
     ///
     /// # Errors
     /// [`DpdkError::Setting`] for a name that the kernel would refuse.
@@ -87,8 +88,8 @@ impl Vdev {
         Ok(Vdev { buffers, ..Self::named("net_af_packet", index, format!("iface={interface},{rings}")) })
     }
 
-    /// Returns `net_af_xdp<index>`: an XDP socket on an existing interface. Frames of at most a page, so no jumbo
-    /// frames.
+    /// Returns `net_af_xdp<index>`: an XDP socket on an existing interface. Frames of at most a
+    /// page, so no jumbo frames.
     ///
     /// # Errors
     /// [`DpdkError::Setting`] for a name that the kernel would refuse.
@@ -97,8 +98,8 @@ impl Vdev {
         Ok(Self::named("net_af_xdp", index, format!("iface={interface}")))
     }
 
-    /// Returns `net_vhost<index>`: the virtio card of a virtual machine, whose monitor connects to the socket of
-    /// this device.
+    /// Returns `net_vhost<index>`: the virtio card of a virtual machine, whose monitor connects to
+    /// the socket of this device.
     ///
     /// # Errors
     /// [`DpdkError::Setting`] for a socket path that the driver would refuse.
@@ -110,9 +111,9 @@ impl Vdev {
         Ok(Self::named("net_vhost", index, format!("iface={path},queues=1")))
     }
 
-    /// Returns the same device with a number of queues, if its arguments contain it: packet sockets share their
-    /// interface's frames by the kernel's flow hash, XDP sockets take one of its queues each, from the first on.
-    /// Other devices get the number when they are opened.
+    /// Returns the same device with a number of queues, if its arguments contain it: packet sockets
+    /// share their interface's frames by the kernel's flow hash, XDP sockets take one of its queues
+    /// each, from the first on. Other devices get the number when they are opened.
     #[must_use]
     pub fn with_queues(mut self, queues: u16) -> Self {
         if self.name.starts_with("net_af_packet") {
@@ -125,7 +126,8 @@ impl Vdev {
         self
     }
 
-    /// Returns any other device, as on a DPDK command line: `net_memif0,role=client,socket=/run/a.sock`.
+    /// Returns any other device, as on a DPDK command line:
+    /// `net_memif0,role=client,socket=/run/a.sock`.
     ///
     /// # Errors
     /// [`DpdkError::Setting`] if it does not begin with a name of letters, digits and underscores.
@@ -147,8 +149,8 @@ impl Vdev {
         Ok(vdev)
     }
 
-    /// Removes the socket of a dead server, which would stop the next one from starting. A socket with a listener
-    /// stays, and the driver reports the error.
+    /// Removes the socket of a dead server, which would stop the next one from starting. A socket
+    /// with a listener stays, and the driver reports the error.
     pub(super) fn clear_stale_socket(&self) {
         let serves = self.argument("role=").is_some_and(|role| role == "server" || role == "master");
         let socket = match self.name.as_str() {

@@ -1,8 +1,9 @@
 //! A writer on its own thread: recording a frame never waits for a disk.
 //!
-//! Takes bytes and writes them to the file in order, in pieces of [`CHUNK_BYTES`]. Unwritten data is limited to
-//! [`BACKLOG_BYTES`]; beyond that [`Backlog::is_full`] returns true and the recorder omits frames. An error of the
-//! file is reported at a later write or flush. Dropping waits until all is written.
+//! Takes bytes and writes them to the file in order, in pieces of [`CHUNK_BYTES`]. Unwritten data
+//! is limited to [`BACKLOG_BYTES`]; beyond that [`Backlog::is_full`] returns true and the recorder
+//! omits frames. An error of the file is reported at a later write or flush. Dropping waits until
+//! all is written.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -184,8 +185,8 @@ mod tests {
         (Disk { gate: wait, written, fails }, gate, read)
     }
 
-    /// While the disk does not write, frames are recorded up to the limit, then omitted, and no thread waits. The
-    /// recorded frames are complete in the end.
+    /// While the disk does not write, frames are recorded up to the limit, then omitted, and no
+    /// thread waits. The recorded frames are complete in the end.
     #[test]
     fn a_disk_that_stands_still_costs_frames_and_no_time() {
         let (disk, gate, read) = disk(false);

@@ -12,8 +12,8 @@ use rustix::fs::OFlags;
 use super::background::{BackgroundWriter, Backlog};
 use super::pcapng::{Packet, PcapngWriter};
 
-/// A pcapng file that is being written; clones write to the same one. Buffered data reaches the file when the last
-/// clone is dropped, or with [`Capture::flush`].
+/// A pcapng file that is being written; clones write to the same one. Buffered data reaches the
+/// file when the last clone is dropped, or with [`Capture::flush`].
 #[derive(Clone)]
 pub struct Capture {
     file: Arc<Mutex<Open>>,
@@ -29,7 +29,8 @@ pub struct CaptureLimits {
 }
 
 impl Default for CaptureLimits {
-    /// Returns the defaults: whole frames, and a gigabyte, which is seconds of traffic at full speed.
+    /// Returns the defaults: whole frames, and a gigabyte, which is seconds of traffic at full
+    /// speed.
     fn default() -> Self {
         CaptureLimits { snap_bytes: 262_144, capture_bytes: 1 << 30 }
     }
@@ -75,10 +76,11 @@ fn check_owner(owner: u32, this_user: u32) -> io::Result<()> {
 }
 
 impl Capture {
-    /// Creates or truncates a file, which only its owner may read: it holds the peers' data. A thread writes it, so
-    /// recording never waits; while the disk is too slow, frames are omitted and counted. Fails if the file cannot be
-    /// created, is a symbolic link, or belongs to another user: in a folder that users share, one of them may have made
-    /// it to read what is recorded, or to have it overwritten.
+    /// Creates or truncates a file, which only its owner may read: it holds the peers' data. A
+    /// thread writes it, so recording never waits; while the disk is too slow, frames are omitted
+    /// and counted. Fails if the file cannot be created, is a symbolic link, or belongs to another
+    /// user: in a folder that users share, one of them may have made it to read what is recorded,
+    /// or to have it overwritten.
     pub fn create(path: &Path, limits: CaptureLimits) -> io::Result<Capture> {
         Capture::aside(create_own(path)?, limits)
     }
@@ -103,7 +105,8 @@ impl Capture {
         Ok(Capture { file: Arc::new(Mutex::new(open)) })
     }
 
-    /// Adds an interface, one for each port. Fails if the capture cannot be written, or has stopped.
+    /// Adds an interface, one for each port. Fails if the capture cannot be written, or has
+    /// stopped.
     pub fn interface(&self, name: &str) -> io::Result<CaptureInterface> {
         let mut open = self.lock();
         let snap_bytes = open.limits.snap_bytes;

@@ -1,7 +1,8 @@
 //! The switches, and the flags that the data path reads.
 //!
-//! A control stores its settings under a lock and sets a flag. The polling thread reads the flags once for each
-//! burst and takes the settings under the same lock. Only the polling thread clears flags.
+//! A control stores its settings under a lock and sets a flag. The polling thread reads the flags
+//! once for each burst and takes the settings under the same lock. Only the polling thread clears
+//! flags.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
@@ -10,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::capture::CaptureInterface;
 use super::faults::Faults;
 
-/// Switches the instruments of one port; clones switch the same port, from any thread. Settings take effect with the
-/// port's next burst.
+/// Switches the instruments of one port; clones switch the same port, from any thread. Settings
+/// take effect with the port's next burst.
 #[derive(Clone)]
 pub struct PortControl {
     shared: Arc<Shared>,
@@ -22,7 +23,8 @@ impl PortControl {
         PortControl { shared }
     }
 
-    /// Injects these faults from now on; [`Faults::default`] stops them and releases delayed frames.
+    /// Injects these faults from now on; [`Faults::default`] stops them and releases delayed
+    /// frames.
     pub fn set_faults(&self, faults: Faults) {
         self.shared.change(|settings| settings.faults = faults);
     }

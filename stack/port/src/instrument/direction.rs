@@ -67,8 +67,9 @@ impl<P: Port> Direction<P> for Outbound {
     ) -> Result<Self::Item, Self::Item> {
         let Some(mut copy) = copy_of(port, sealed.bytes()) else { return Err(sealed) };
         change(&mut copy);
-        // The device must not fill in checksums, which would make the damaged bytes correct. A frame with a
-        // requested offload leaves with an unfinished checksum, which is wrong on purpose.
+        // The device must not fill in checksums, which would make the damaged bytes correct. A
+        // frame with a requested offload leaves with an unfinished checksum, which is wrong on
+        // purpose.
         Ok(copy.seal(TxMeta::default()))
     }
 

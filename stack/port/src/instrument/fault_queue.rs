@@ -100,11 +100,12 @@ impl<P: Port, S: Direction<P>> FaultQueue<P, S> {
         if !self.rng.chance(self.rates.corrupt_ppm) {
             return frame;
         }
-        // ARP has no checksum: damage would spread wrong addresses, where a real link drops the frame.
+        // ARP has no checksum: damage would spread wrong addresses, where a real link drops the
+        // frame.
         let Some(covered) = checksummed(S::bytes(&frame)) else { return frame };
         let at = covered.start + self.rng.below(covered.len() as u64) as usize;
-        // Never zero. A difference within one byte changes a ones' complement sum (RFC 1071), so every checksum over
-        // the byte detects it.
+        // Never zero. A difference within one byte changes a ones' complement sum (RFC 1071), so
+        // every checksum over the byte detects it.
         let difference = 1 + self.rng.below(255) as u8;
         let changed = S::change(around.port, frame, |frame| {
             if let Some(byte) = frame.bytes_mut().get_mut(at) {
@@ -200,11 +201,12 @@ const DELAYED_FRAMES_MAX: usize = 512;
 /// The limit of frames delayed until others pass: a few suffice to disturb any order.
 const OVERTAKEN_FRAMES_MAX: usize = 16;
 
-/// The limit of frames that overtake one: beyond three, TCP treats it as lost (RFC 5681 s3.2), as after a drop.
+/// The limit of frames that overtake one: beyond three, TCP treats it as lost (RFC 5681 s3.2), as
+/// after a drop.
 const PASSES_MAX: u64 = 3;
 
-/// A delayed frame without a successor is released after this many polls, a fraction of a millisecond on a busy
-/// core.
+/// A delayed frame without a successor is released after this many polls, a fraction of a
+/// millisecond on a busy core.
 const OVERTAKEN_POLLS_MAX: u64 = 1024;
 
 /// A burst with every frame duplicated, and all delayed frames, released at once.

@@ -27,8 +27,8 @@ impl Faults {
     }
 }
 
-/// The faults of one direction. Rates are frames in a million; a million or more means always. Faults are drawn one
-/// by one, so a frame may have several.
+/// The faults of one direction. Rates are frames in a million; a million or more means always.
+/// Faults are drawn one by one, so a frame may have several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultRates {
     /// Frames that are dropped.
@@ -37,7 +37,8 @@ pub struct FaultRates {
     pub duplicate_ppm: u32,
     /// Frames that one to three later ones overtake.
     pub reorder_ppm: u32,
-    /// TCP segments in which one byte of the packet changes: the checksum over it then fails. Other frames pass.
+    /// TCP segments in which one byte of the packet changes: the checksum over it then fails. Other
+    /// frames pass.
     pub corrupt_ppm: u32,
     /// Frames that are truncated; the Ethernet header stays.
     pub truncate_ppm: u32,

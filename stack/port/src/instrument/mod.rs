@@ -1,15 +1,16 @@
 //! A wrapper around any port that drops, damages and records frames on request.
 //!
-//! [`Instrumented`] is a [`Port`] with the same frames. Its [`PortControl`] switches two instruments at run time,
-//! from any thread: a seeded fault injector with rates for each direction, and a capture that writes pcapng. The
-//! capture is between the stack and the faults: it records what the stack sent and received, as a capture on a real
-//! host does.
+//! [`Instrumented`] is a [`Port`] with the same frames. Its [`PortControl`] switches two
+//! instruments at run time, from any thread: a seeded fault injector with rates for each direction,
+//! and a capture that writes pcapng. The capture is between the stack and the faults: it records
+//! what the stack sent and received, as a capture on a real host does.
 //!
-//! Cost: with everything off, one relaxed load of one word for each burst. With an instrument on, every frame is
-//! processed. Nothing is allocated after construction.
+//! Cost: with everything off, one relaxed load of one word for each burst. With an instrument on,
+//! every frame is processed. Nothing is allocated after construction.
 //!
-//! Errors: a fault that needs a buffer or room where none is free is omitted and counted. A capture that cannot be
-//! written, or that reaches its size limit, stops and is counted. Neither disturbs the traffic.
+//! Errors: a fault that needs a buffer or room where none is free is omitted and counted. A capture
+//! that cannot be written, or that reaches its size limit, stops and is counted. Neither disturbs
+//! the traffic.
 #![forbid(unsafe_code)]
 
 mod background;
@@ -37,7 +38,8 @@ use control::Shared;
 use direction::{Inbound, Outbound};
 use fault_queue::{FaultContext, FaultQueue};
 
-/// A port with a fault injector and a capture. The clock gives the time stamps, in nanoseconds since 1970.
+/// A port with a fault injector and a capture. The clock gives the time stamps, in nanoseconds
+/// since 1970.
 pub struct Instrumented<P: Port, C> {
     port: P,
     clock: C,

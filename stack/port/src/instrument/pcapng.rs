@@ -1,8 +1,9 @@
 //! Writes pcapng, the capture format that Wireshark and tcpdump read.
 //!
-//! Source: draft-ietf-opsawg-pcapng, with three of its blocks: the section header (s4.1), an interface description
-//! (s4.2) with time in nanoseconds, and the enhanced packet (s4.3) with the direction in its flags. Little-endian
-//! throughout. Takes frames from the link header on; gives bytes to any writer. Writing allocates nothing.
+//! Source: draft-ietf-opsawg-pcapng, with three of its blocks: the section header (s4.1), an
+//! interface description (s4.2) with time in nanoseconds, and the enhanced packet (s4.3) with the
+//! direction in its flags. Little-endian throughout. Takes frames from the link header on; gives
+//! bytes to any writer. Writing allocates nothing.
 
 use std::io::{self, Write};
 

@@ -1,13 +1,15 @@
 //! The start and the end of a link: the messages of both roles, over the socket.
 //!
-//! The server says hello; the client asks for an interface, passes its memory and its rings one message at a time, each
-//! acknowledged, and connects. The link is up once the server has said `connected`. It ends with a message, with a closed
-//! socket (a killed peer is no more than that), or with a [`RingFault`](super::ring::RingFault) of a queue.
+//! The server says hello; the client asks for an interface, passes its memory and its rings one
+//! message at a time, each acknowledged, and connects. The link is up once the server has said
+//! `connected`. It ends with a message, with a closed socket (a killed peer is no more than that),
+//! or with a [`RingFault`](super::ring::RingFault) of a queue.
 //!
-//! [`Control::poll`] does what is there to do and never blocks. Its work is bounded: [`MESSAGES_MAX`] messages a call, and
-//! [`START_LIMIT`] for a start; `limits.rs` bounds starts and memory by user. A client's memory is new for each link, so an
-//! earlier peer has no access to a later link. Rings of an ended link are dropped here, since that removes mappings: a polled
-//! core hands them over ([`Shared::retire`]).
+//! [`Control::poll`] does what is there to do and never blocks. Its work is bounded:
+//! [`MESSAGES_MAX`] messages a call, and [`START_LIMIT`] for a start; `limits.rs` bounds starts and
+//! memory by user. A client's memory is new for each link, so an earlier peer has no access to a
+//! later link. Rings of an ended link are dropped here, since that removes mappings: a polled core
+//! hands them over ([`Shared::retire`]).
 #![forbid(unsafe_code)]
 
 mod client;
@@ -42,7 +44,8 @@ const MESSAGES_MAX: usize = 64;
 const ACCEPTS_MAX: usize = 4;
 /// How long the start of a link may take.
 const START_LIMIT: Duration = Duration::from_secs(2);
-/// The interval between two attempts of a client to connect. It doubles with each that is refused, up to the longest.
+/// The interval between two attempts of a client to connect. It doubles with each that is refused,
+/// up to the longest.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(2);
 /// Acknowledgements that may come after the start.
@@ -84,7 +87,8 @@ impl Shared {
         (self.generation.load(Ordering::Acquire), rings.get_mut(queue).and_then(Option::take))
     }
 
-    /// Hands over rings of an ended link: their last user removes the mappings, which takes too long for a polled core.
+    /// Hands over rings of an ended link: their last user removes the mappings, which takes too
+    /// long for a polled core.
     pub(super) fn retire(&self, rings: QueueRings) {
         self.retired.lock().push(rings);
     }
@@ -160,8 +164,8 @@ pub(super) struct Control {
     limits: Limits,
     /// Readable when a peer waits, or a message.
     events: OwnedFd,
-    /// The thread should pause. No peer could be accepted, for example without a free descriptor, and the socket stays readable;
-    /// or a user has made too many starts.
+    /// The thread should pause. No peer could be accepted, for example without a free descriptor,
+    /// and the socket stays readable; or a user has made too many starts.
     pause: bool,
     reports: Reports,
 }
@@ -416,7 +420,8 @@ impl Peer {
             (_, Message::Disconnect(end)) => Ok(Step::End(end)),
             (Stage::Server(start), message) => start.on_message(message, fd, &self.channel, (config, limits)),
             (Stage::Client(start), message) => start.on_message(message, &self.channel, config),
-            // A late acknowledgement changes nothing. Without an end they would keep the thread busy.
+            // A late acknowledgement changes nothing. Without an end they would keep the thread
+            // busy.
             (Stage::Up { late_acks }, Message::Ack) if *late_acks < LATE_ACKS_MAX => {
                 *late_acks += 1;
                 Ok(Step::Continue)

@@ -1,10 +1,12 @@
 //! A link whose peer a sequence of bytes describes, for the fuzzer and for tests.
 //!
-//! Here whole links come and go over sockets; `rings.rs` has the rings alone, a hundred times as fast.
+//! Here whole links come and go over sockets; `rings.rs` has the rings alone, a hundred times as
+//! fast.
 //!
-//! The peer sends messages, right ones and any others, with and without descriptors, writes any word and descriptor of the
-//! shared memory, and moves its indices, while this end receives and sends. The control side and the rings are those of a
-//! port; the harness stands for the port, so that no thread makes a run differ from the next one of the same bytes.
+//! The peer sends messages, right ones and any others, with and without descriptors, writes any
+//! word and descriptor of the shared memory, and moves its indices, while this end receives and
+//! sends. The control side and the rings are those of a port; the harness stands for the port, so
+//! that no thread makes a run differ from the next one of the same bytes.
 #![forbid(unsafe_code)]
 
 mod rings;
@@ -120,7 +122,8 @@ struct Peer {
     regions_sent: u16,
 }
 
-/// Runs a link whose peer does what `script` says; its first byte chooses the roles and the number of queues.
+/// Runs a link whose peer does what `script` says; its first byte chooses the roles and the number
+/// of queues.
 pub fn hostile_peer(script: &[u8]) -> Reached {
     let mut input = Input(script);
     let first = input.u8();
@@ -387,7 +390,8 @@ impl Peer {
         one.store(base.load(Ordering::Acquire).wrapping_add(by), Ordering::Release);
     }
 
-    /// As a client sends a frame or offers buffers, with descriptors that are right, then moves the head.
+    /// As a client sends a frame or offers buffers, with descriptors that are right, then moves the
+    /// head.
     fn offer(&self, input: &mut Input<'_>) {
         let (number, count) = (input.u8(), u16::from(input.u8() % 10));
         let (flags, len) = (u16::from(input.u8() & 1), u32::from(input.u16() % 512));

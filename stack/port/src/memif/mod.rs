@@ -1,15 +1,19 @@
 //! Shared memory between two processes of one host: the memif protocol, version 2.0, without DPDK.
 //!
-//! It works with DPDK's net_memif and with VPP at the other end. [`MemifPort::open_queues`] returns one port for each queue
-//! pair, and each core polls one. The server creates the socket; the client owns the memory. Each may start first, end and
-//! come back: a new peer is a new link, over new memory.
+//! It works with DPDK's net_memif and with VPP at the other end. [`MemifPort::open_queues`] returns
+//! one port for each queue pair, and each core polls one. The server creates the socket; the client
+//! owns the memory. Each may start first, end and come back: a new peer is a new link, over new
+//! memory.
 //!
-//! The peer is not trusted. What it writes is copied once and checked before use; its memory is taken only if it cannot be
-//! taken away again and all its pages exist; a peer that breaks a rule is counted by reason and dropped, as is one that was killed. Frames are copied
-//! between private buffers and shared memory in both directions, so a received frame cannot change while it is parsed.
+//! The peer is not trusted. What it writes is copied once and checked before use; its memory is
+//! taken only if it cannot be taken away again and all its pages exist; a peer that breaks a rule
+//! is counted by reason and dropped, as is one that was killed. Frames are copied between private
+//! buffers and shared memory in both directions, so a received frame cannot change while it is
+//! parsed.
 //!
-//! The port has no offloads and no interrupts: both ends poll. Source: the public `memif.h` of the protocol. Cost: an idle
-//! poll is two loads; a frame is one copy at each end, and each index is written once a burst.
+//! The port has no offloads and no interrupts: both ends poll. Source: the public `memif.h` of the
+//! protocol. Cost: an idle poll is two loads; a frame is one copy at each end, and each index is
+//! written once a burst.
 #![allow(unsafe_code)]
 
 mod handshake;
@@ -94,13 +98,14 @@ pub struct MemifConfig {
     pub tx_frames: usize,
     /// Queue pairs, the same number at both ends.
     pub queues: u16,
-    /// A server takes memory whose pages its client has not written yet, and pays for them. Clients of DPDK and VPP have such
-    /// memory. It is for peers that may use this process's memory.
+    /// A server takes memory whose pages its client has not written yet, and pays for them. Clients
+    /// of DPDK and VPP have such memory. It is for peers that may use this process's memory.
     pub sparse: bool,
 }
 
 impl MemifConfig {
-    /// Returns a server with jumbo buffers and 1024 descriptors in each ring, MTU 1500 and one queue pair.
+    /// Returns a server with jumbo buffers and 1024 descriptors in each ring, MTU 1500 and one
+    /// queue pair.
     pub fn server(socket: impl Into<PathBuf>) -> Self {
         MemifConfig {
             role: MemifRole::Server,

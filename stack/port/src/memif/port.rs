@@ -1,7 +1,8 @@
 //! The port of one queue pair.
 //!
-//! The control side of the device is a thread of its own, which sleeps unless a peer comes, speaks or goes. It hands the rings of a
-//! link over by a generation number, which each port compares once a burst.
+//! The control side of the device is a thread of its own, which sleeps unless a peer comes, speaks
+//! or goes. It hands the rings of a link over by a generation number, which each port compares once
+//! a burst.
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::Ordering;
@@ -16,7 +17,8 @@ use super::{MemifFrame, MemifSealed};
 use crate::pool::Pool;
 use crate::{Burst, LinkState, Port, PortCaps, SHARED_RSS_KEY, Spread, TxOffloads};
 
-/// Entries of the table between hashes and queues: the peer sends from the queue of the core that owns the flow.
+/// Entries of the table between hashes and queues: the peer sends from the queue of the core that
+/// owns the flow.
 const TABLE_ENTRIES: u16 = 128;
 /// Empty polls after which a port yields its thread, so that both ends may share a processor.
 const POLLS_TO_YIELD: u32 = 1024;
@@ -37,8 +39,8 @@ pub struct MemifPort {
 }
 
 impl MemifPort {
-    /// Opens one end of a link: one port for each queue pair, which counts into its page of `stats`. A server creates its
-    /// socket now.
+    /// Opens one end of a link: one port for each queue pair, which counts into its page of
+    /// `stats`. A server creates its socket now.
     ///
     /// # Errors
     /// [`MemifError`].
@@ -160,7 +162,8 @@ impl Port for MemifPort {
         }
     }
 
-    /// Sends frames. Without a peer they are dropped and counted, as by a cable that is not plugged in.
+    /// Sends frames. Without a peer they are dropped and counted, as by a cable that is not plugged
+    /// in.
     #[inline]
     fn tx_burst(&mut self, from: &mut Burst<MemifSealed>) {
         if from.is_empty() {

@@ -1,20 +1,24 @@
-//! Shared memory: regions of a memfd, bounds-checked copies to and from them, and the words of a ring.
+//! Shared memory: regions of a memfd, bounds-checked copies to and from them, and the words of a
+//! ring.
 //!
-//! The peer maps the same pages and may change any byte at any time. So no reference to shared bytes exists: words are read
-//! and written as atomics, payloads are copied between shared memory and private buffers by address. A region keeps its
-//! mapping until the last user drops it.
+//! The peer maps the same pages and may change any byte at any time. So no reference to shared
+//! bytes exists: words are read and written as atomics, payloads are copied between shared memory
+//! and private buffers by address. A region keeps its mapping until the last user drops it.
 //!
-//! A region of the peer is taken only if no page can be taken away under the mapping, and none is missing:
+//! A region of the peer is taken only if no page can be taken away under the mapping, and none is
+//! missing:
 //!
-//! - A file that shrinks ends the process with SIGBUS at the next access. The peer must have set `F_SEAL_SHRINK`, on tmpfs.
+//! - A file that shrinks ends the process with SIGBUS at the next access. The peer must have set
+//!   `F_SEAL_SHRINK`, on tmpfs.
 //! - A hole costs a fault at a copy, the page belongs to the memory of the process that touches it
 //!   first, and there may be none left, which is SIGBUS too (`vm.overcommit_memory = 2`). So this
 //!   end sets `F_SEAL_FUTURE_WRITE` (Linux 5.1) once it has its mapping: from then on the kernel
 //!   refuses to punch holes. Then it looks for holes, and no later one can appear.
-//! - Of a peer that is trusted with this end's memory, holes are filled at once ([`Holes::Fill`]), so that no copy faults.
+//! - Of a peer that is trusted with this end's memory, holes are filled at once ([`Holes::Fill`]),
+//!   so that no copy faults.
 //!
-//! Every offset and length is checked against the mapping here, whatever the caller checked before. This is the only file of
-//! the port with shared memory in `unsafe` code.
+//! Every offset and length is checked against the mapping here, whatever the caller checked before.
+//! This is the only file of the port with shared memory in `unsafe` code.
 
 #[cfg(test)]
 mod tests;
@@ -35,12 +39,14 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// The most bytes of one region.
 pub(super) const REGION_BYTES_MAX: u64 = 1 << 30;
-/// The file system of an ordinary memfd (`TMPFS_MAGIC`). Huge pages may be taken away by punching a hole.
+/// The file system of an ordinary memfd (`TMPFS_MAGIC`). Huge pages may be taken away by punching a
+/// hole.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// What is written at once to a new region.
 const FILL_BYTES: usize = 64 << 10;
 const CACHE_LINE_BYTES: usize = 64;
-/// What is fetched of a frame before it is copied: a small one. The processor itself follows a longer copy.
+/// What is fetched of a frame before it is copied: a small one. The processor itself follows a
+/// longer copy.
 const PREFETCH_BYTES: usize = 3 * CACHE_LINE_BYTES;
 /// The first word of every ring.
 const COOKIE: u32 = 0x03E3_1F20;
@@ -63,8 +69,8 @@ pub(super) struct Region {
 #[cfg(test)]
 pub(super) type DroppedBy = Arc<std::sync::OnceLock<std::thread::ThreadId>>;
 
-// SAFETY: the mapping belongs to the region until it is dropped. Threads access it as the peer does: words as atomics,
-// payloads by copies that need no exclusion.
+// SAFETY: the mapping belongs to the region until it is dropped. Threads access it as the peer
+// does: words as atomics, payloads by copies that need no exclusion.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -92,8 +98,8 @@ pub(super) enum Holes {
 }
 
 impl Region {
-    /// Creates a region that cannot shrink, and returns it with its file. All of its pages exist, and belong to the memory of
-    /// this process.
+    /// Creates a region that cannot shrink, and returns it with its file. All of its pages exist,
+    /// and belong to the memory of this process.
     ///
     /// # Errors
     /// What the system reports: without memory this is an error, and no signal at a later access.
@@ -121,7 +127,8 @@ impl Region {
             return Err(RegionFault::Size);
         }
         let len = usize::try_from(bytes).map_err(|_| RegionFault::Size)?;
-        // The seal allows no new mapping, so this end's comes first; pages that are found after it are there to stay.
+        // The seal allows no new mapping, so this end's comes first; pages that are found after it
+        // are there to stay.
         let region = Self::map(file, len).map_err(|_| RegionFault::Map)?;
         if !forbid_holes(file) {
             return Err(RegionFault::Unsealed);
@@ -182,13 +189,14 @@ impl Region {
         }
     }
 
-    /// Copies bytes of the region into `to`. The peer may change them meanwhile: the copy is what the caller parses. Returns
-    /// `false`, and copies nothing, if they are not all inside.
+    /// Copies bytes of the region into `to`. The peer may change them meanwhile: the copy is what
+    /// the caller parses. Returns `false`, and copies nothing, if they are not all inside.
     #[inline]
     pub(super) fn read(&self, offset: usize, to: &mut [u8]) -> bool {
         let Some(from) = self.at(offset, to.len()) else { return false };
-        // SAFETY: the source is inside the mapping, the target is a private buffer, so they do not overlap. A store of the
-        // peer during the copy changes which bytes are copied and nothing else: no reference to the source exists.
+        // SAFETY: the source is inside the mapping, the target is a private buffer, so they do not
+        // overlap. A store of the peer during the copy changes which bytes are copied and nothing
+        // else: no reference to the source exists.
         unsafe { ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
         true
     }
@@ -224,7 +232,8 @@ pub(super) fn forbid_holes(file: &OwnedFd) -> bool {
     fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::FUTURE_WRITE))
 }
 
-/// Returns whether a page of the first `bytes` bytes is missing. One that was reserved and never written is.
+/// Returns whether a page of the first `bytes` bytes is missing. One that was reserved and never
+/// written is.
 pub(super) fn has_holes(file: &OwnedFd, bytes: u64) -> bool {
     // The number of blocks says less: a file may have some behind its end.
     seek(file, SeekFrom::Hole(0)).is_ok_and(|hole| hole < bytes)
@@ -253,7 +262,8 @@ pub(super) const NEXT: u16 = 1;
 /// The ring's flags: its consumer polls and wants no interrupts.
 const MASK_INTERRUPT: u16 = 1;
 
-/// The words of a ring in a region: cookie, flags and head in one cache line, tail in the next, then the descriptors.
+/// The words of a ring in a region: cookie, flags and head in one cache line, tail in the next,
+/// then the descriptors.
 pub(super) struct RingWords {
     base: NonNull<u8>,
     mask: u16,
@@ -265,7 +275,8 @@ pub(super) struct RingWords {
 unsafe impl Send for RingWords {}
 
 impl RingWords {
-    /// Returns the ring of 2^`log2` descriptors at `offset`. `None`: not inside the region, or at an odd address.
+    /// Returns the ring of 2^`log2` descriptors at `offset`. `None`: not inside the region, or at
+    /// an odd address.
     pub(super) fn new(region: &Arc<Region>, offset: usize, log2: u8) -> Option<Self> {
         let slots = 1usize.checked_shl(log2.into()).filter(|slots| *slots <= 1 << 15)?;
         let base = region.at(offset, RING_HEADER_BYTES + slots * DESCRIPTOR_BYTES)?;
@@ -284,8 +295,8 @@ impl RingWords {
     /// Returns the index that counts offered descriptors.
     #[inline]
     pub(super) fn head(&self) -> &AtomicU16 {
-        // SAFETY: inside the mapping, which lives with the ring; even, since the ring is at a multiple of 8; accessed as an
-        // atomic alone.
+        // SAFETY: inside the mapping, which lives with the ring; even, since the ring is at a
+        // multiple of 8; accessed as an atomic alone.
         unsafe { AtomicU16::from_ptr(self.base.as_ptr().add(6).cast()) }
     }
 
@@ -328,7 +339,8 @@ impl RingWords {
     #[inline]
     fn words(&self, slot: u16) -> [&AtomicU64; 2] {
         let at = RING_HEADER_BYTES + usize::from(slot & self.mask) * DESCRIPTOR_BYTES;
-        // SAFETY: the masked slot is inside the ring, which is inside the mapping; multiples of 8; accessed as atomics alone.
+        // SAFETY: the masked slot is inside the ring, which is inside the mapping; multiples of 8;
+        // accessed as atomics alone.
         unsafe {
             let first = self.base.as_ptr().add(at);
             [AtomicU64::from_ptr(first.cast()), AtomicU64::from_ptr(first.add(8).cast())]
@@ -347,7 +359,8 @@ impl RingWords {
         }
     }
 
-    /// Returns flags and length of a slot, for a ring whose buffers are known. The word is read once.
+    /// Returns flags and length of a slot, for a ring whose buffers are known. The word is read
+    /// once.
     #[inline]
     pub(super) fn flags_and_len(&self, slot: u16) -> (u16, u32) {
         let first = self.words(slot)[0].load(Ordering::Relaxed);

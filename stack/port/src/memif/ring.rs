@@ -1,16 +1,18 @@
 //! One direction of one queue pair: frames into a ring, and frames out of it.
 //!
-//! In both directions the client owns the buffers. From client to server, the head counts frames that were sent and the tail
-//! those that were received. From server to client, the head counts empty buffers that were offered and the tail those that
-//! were filled. Both are 16-bit and wrap; a slot is the index modulo the ring's size.
+//! In both directions the client owns the buffers. From client to server, the head counts frames
+//! that were sent and the tail those that were received. From server to client, the head counts
+//! empty buffers that were offered and the tail those that were filled. Both are 16-bit and wrap; a
+//! slot is the index modulo the ring's size.
 //!
-//! An end writes its own index once a burst, and only if it has changed. It reads the peer's index once a receive burst, and
-//! for sending only when the room it knows of is used up, so an idle poll is one load. Each descriptor is read once, into a
-//! private copy that is checked before use; what is read to fetch a buffer early is a hint only.
+//! An end writes its own index once a burst, and only if it has changed. It reads the peer's index
+//! once a receive burst, and for sending only when the room it knows of is used up, so an idle poll
+//! is one load. Each descriptor is read once, into a private copy that is checked before use; what
+//! is read to fetch a buffer early is a hint only.
 //!
-//! The peer's index only moves forward, and at most to the end of what it was given: [`Progress`] checks each value that is
-//! read, and has all arithmetic of indices. What the peer can do wrong is a [`RingFault`], which ends the link, or a frame that
-//! is dropped and counted.
+//! The peer's index only moves forward, and at most to the end of what it was given: [`Progress`]
+//! checks each value that is read, and has all arithmetic of indices. What the peer can do wrong is
+//! a [`RingFault`], which ends the link, or a frame that is dropped and counted.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
@@ -26,7 +28,8 @@ use super::{MemifFrame, MemifSealed};
 use crate::pool::Pool;
 use crate::{Burst, Sealed};
 
-/// Frames whose buffers are fetched ahead: each is a line that another core has written, and such fetches overlap.
+/// Frames whose buffers are fetched ahead: each is a line that another core has written, and such
+/// fetches overlap.
 const AHEAD: u16 = 6;
 /// The most descriptors of one frame.
 const CHAIN_MAX: u16 = 16;
@@ -35,7 +38,8 @@ const CHAIN_MAX: u16 = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RingFault(pub(super) Counter);
 
-/// How far this end and its peer are in a ring: what was read of the peer's index, as a distance from this end's.
+/// How far this end and its peer are in a ring: what was read of the peer's index, as a distance
+/// from this end's.
 ///
 /// ```text
 ///          next            next + known
@@ -61,7 +65,8 @@ impl Progress {
     /// Takes a value of the peer's index, with which the slots before it are this end's.
     ///
     /// # Errors
-    /// The index is more than a ring ahead, or behind where it was: the peer takes back what it has handed over.
+    /// The index is more than a ring ahead, or behind where it was: the peer takes back what it has
+    /// handed over.
     #[inline]
     fn on_index(&mut self, index: u16) -> Result<(), RingFault> {
         let usable = index.wrapping_sub(self.next);
@@ -75,7 +80,8 @@ impl Progress {
     /// Uses slots, at most as many as are known.
     ///
     /// # Errors
-    /// There are not as many. No peer can cause it; the link ends rather than the count goes below zero.
+    /// There are not as many. No peer can cause it; the link ends rather than the count goes below
+    /// zero.
     #[inline]
     fn advance(&mut self, slots: u16) -> Result<(), RingFault> {
         self.known = self.known.checked_sub(slots).ok_or(RingFault(Counter::PortMemifBadIndex))?;
@@ -83,7 +89,8 @@ impl Progress {
         Ok(())
     }
 
-    /// Returns the index up to which this end's own slots go, a ring ahead: what the owner of the buffers offers.
+    /// Returns the index up to which this end's own slots go, a ring ahead: what the owner of the
+    /// buffers offers.
     #[inline]
     fn a_ring_ahead(&self) -> u16 {
         self.next.wrapping_add(self.slots)
@@ -222,7 +229,8 @@ impl RxRing {
         }
     }
 
-    /// Returns the next frame and the number of its descriptors, at least one and at most as many as wait, which is not none.
+    /// Returns the next frame and the number of its descriptors, at least one and at most as many
+    /// as wait, which is not none.
     #[inline]
     fn take_frame(&self, pool: &mut Pool) -> (Taken, u16) {
         let Some(mut frame) = pool.take() else { return (Taken::NoBuffer, 0) };
@@ -247,7 +255,8 @@ impl RxRing {
         }
     }
 
-    /// Copies the buffer of one slot to the end of `frame`. Returns the descriptor's flags, and what is wrong with it.
+    /// Copies the buffer of one slot to the end of `frame`. Returns the descriptor's flags, and
+    /// what is wrong with it.
     #[inline]
     fn append(&self, slot: u16, frame: &mut MemifFrame) -> (u16, Result<(), Counter>) {
         match &self.buffers {
@@ -314,7 +323,8 @@ impl TxRing {
         TxRing { words, buffers, progress }
     }
 
-    /// Sends frames from the front of `from` and removes them, as many as there is room for. Returns their number.
+    /// Sends frames from the front of `from` and removes them, as many as there is room for.
+    /// Returns their number.
     ///
     /// # Errors
     /// [`RingFault`] if the peer's index or an offered buffer is wrong.

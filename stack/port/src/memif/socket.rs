@@ -1,7 +1,8 @@
-//! The Unix socket of a memif: messages of one datagram each, with passed descriptors. No call blocks.
+//! The Unix socket of a memif: messages of one datagram each, with passed descriptors. No call
+//! blocks.
 //!
-//! A path that begins with `@` is an abstract name. Otherwise the server creates the socket's file with mode 0600, replaces
-//! the file of a server that is gone, and removes its own file at the end.
+//! A path that begins with `@` is an abstract name. Otherwise the server creates the socket's file
+//! with mode 0600, replaces the file of a server that is gone, and removes its own file at the end.
 #![forbid(unsafe_code)]
 
 use core::mem::MaybeUninit;
@@ -36,7 +37,8 @@ impl Listener {
     /// Creates the socket at `path`.
     ///
     /// # Errors
-    /// [`MemifError::InUse`] if another process listens there, [`MemifError::Socket`] for what the system reports.
+    /// [`MemifError::InUse`] if another process listens there, [`MemifError::Socket`] for what the
+    /// system reports.
     pub(super) fn bind(path: &Path) -> Result<Self, MemifError> {
         let failed = |source: Errno| MemifError::Socket { path: path.into(), source: source.into() };
         let (addr, is_file) = address(path).map_err(failed)?;
@@ -106,7 +108,8 @@ fn new_socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// Removes the socket of a server that is gone. A file of another kind stays, and then `bind` fails.
+/// Removes the socket of a server that is gone. A file of another kind stays, and then `bind`
+/// fails.
 fn clear_stale(path: &Path, addr: &SocketAddrUnix) -> Result<(), MemifError> {
     let failed = |source: io::Error| MemifError::Socket { path: path.into(), source };
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());

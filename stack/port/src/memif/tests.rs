@@ -1,4 +1,5 @@
-//! Two ports of this kind with each other, and each port with a peer that breaks the rules: each way has its counter.
+//! Two ports of this kind with each other, and each port with a peer that breaks the rules: each
+//! way has its counter.
 
 mod peers;
 
@@ -336,7 +337,8 @@ fn a_peer_that_acknowledges_without_end_is_dropped() {
     until("the end of the link", || !server.link().up);
 }
 
-/// The control thread drops what an ended link had, so that no polled core waits for the kernel to remove mappings.
+/// The control thread drops what an ended link had, so that no polled core waits for the kernel to
+/// remove mappings.
 #[test]
 fn the_memory_of_an_ended_link_is_given_back_by_the_control_thread() {
     let folder = folder();
@@ -504,7 +506,8 @@ fn a_server_that_breaks_the_rules_is_dropped_by_the_client() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
-    /// Whatever the shared memory holds, no call panics, no frame is longer than its buffer and no buffer is lost.
+    /// Whatever the shared memory holds, no call panics, no frame is longer than its buffer and no
+    /// buffer is lost.
     #[test]
     fn any_contents_of_the_shared_memory_are_survived(
         writes in proptest::collection::vec((0usize..1024, proptest::prelude::any::<u64>()), 1..200),

@@ -1,8 +1,10 @@
-//! Control messages of memif version 2.0: one datagram of 128 bytes each, in the byte order of the host.
+//! Control messages of memif version 2.0: one datagram of 128 bytes each, in the byte order of the
+//! host.
 //!
-//! Takes the bytes of a datagram, gives a [`Message`] whose fields are private copies; and the reverse. Layout: the public
-//! header of the protocol (`memif.h` of VPP and of DPDK's net_memif). A datagram of another length or of an unknown type is
-//! no message; the values of fields are judged by the handshake.
+//! Takes the bytes of a datagram, gives a [`Message`] whose fields are private copies; and the
+//! reverse. Layout: the public header of the protocol (`memif.h` of VPP and of DPDK's net_memif). A
+//! datagram of another length or of an unknown type is no message; the values of fields are judged
+//! by the handshake.
 #![forbid(unsafe_code)]
 
 use zerocopy::little_endian::{U16, U32, U64};

@@ -29,7 +29,8 @@ impl MemoryControl {
         self.knobs.allocations_left.store(allocations, Ordering::Relaxed);
     }
 
-    /// Limits the frames that the transmit ring takes of each burst. `u64::MAX`, the default, is no limit.
+    /// Limits the frames that the transmit ring takes of each burst. `u64::MAX`, the default, is no
+    /// limit.
     pub fn limit_tx_burst(&self, frames: u64) {
         self.knobs.tx_burst_frames.store(frames, Ordering::Relaxed);
         self.knobs.note_faults();

@@ -1,4 +1,5 @@
-//! Offloads of a network card: fills in checksums of sent frames, verifies those of received frames and hashes flows.
+//! Offloads of a network card: fills in checksums of sent frames, verifies those of received frames
+//! and hashes flows.
 
 use super::packet::{self, Ipv4Tcp};
 use crate::{Checksum, RxMeta, TxMeta, TxOffloads};
@@ -45,8 +46,8 @@ pub(super) fn fill_checksums(frame: &mut [u8], tx: TxMeta) {
         put(frame, l3 + 10, !header);
     }
     if tx.offloads.contains(TxOffloads::TCP_CHECKSUM) {
-        // The field holds the pseudo-header's sum, so one sum over the segment covers both. The packet ends where
-        // its header says: padding after it is not summed.
+        // The field holds the pseudo-header's sum, so one sum over the segment covers both. The
+        // packet ends where its header says: padding after it is not summed.
         let end = packet::word(frame, l3 + 2).map_or(frame.len(), |total| l3 + usize::from(total));
         let segment = frame.get(l4..end.min(frame.len())).map_or(0, packet::sum);
         put(frame, l4 + 16, !segment);
@@ -116,8 +117,8 @@ fn toeplitz<'a>(key: &[u8; 16], input: impl Iterator<Item = &'a u8>) -> u32 {
     hash
 }
 
-/// The key of Microsoft's "Verifying the RSS hash calculation", the default of most drivers; the first 16 bytes are
-/// all that addresses and ports of IPv4 use.
+/// The key of Microsoft's "Verifying the RSS hash calculation", the default of most drivers; the
+/// first 16 bytes are all that addresses and ports of IPv4 use.
 const TOEPLITZ_KEY: [u8; 16] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, //
 ];

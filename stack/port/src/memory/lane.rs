@@ -23,13 +23,14 @@ pub(super) struct Queues {
 /// Which receive queue of several a frame goes into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum QueueRule {
-    /// The queue with the number of the transmit queue, modulo the receiver's number of queues, as memif and rings do.
+    /// The queue with the number of the transmit queue, modulo the receiver's number of queues, as
+    /// memif and rings do.
     #[default]
     AsSent,
     /// Always this queue, as a device without receive-side scaling does.
     All(u16),
-    /// The queue of [`Spread::Toeplitz`](crate::Spread::Toeplitz) for TCP over IPv4, the first queue for all other
-    /// frames, as network cards do.
+    /// The queue of [`Spread::Toeplitz`](crate::Spread::Toeplitz) for TCP over IPv4, the first
+    /// queue for all other frames, as network cards do.
     Toeplitz,
 }
 
@@ -148,8 +149,9 @@ impl Lane {
         true
     }
 
-    /// Copies frames of at most `bytes_max` bytes into the ring, up to the first one that needs the general path: a device
-    /// computes something, there is no room, or the link may lose it. Returns their number.
+    /// Copies frames of at most `bytes_max` bytes into the ring, up to the first one that needs the
+    /// general path: a device computes something, there is no room, or the link may lose it.
+    /// Returns their number.
     #[inline(never)]
     pub(super) fn deliver_fast(&self, frames: &[MemorySealed], bytes_max: usize) -> usize {
         if !self.verdicts.is_empty() || self.knobs.has_faults() {
@@ -186,7 +188,8 @@ impl Lane {
         }
     }
 
-    /// Puts one frame into the ring, with `rx` or else the metadata that the device computes. Returns whether it is there.
+    /// Puts one frame into the ring, with `rx` or else the metadata that the device computes.
+    /// Returns whether it is there.
     pub(super) fn inject(&self, bytes: &[u8], rx: Option<RxMeta>) -> bool {
         let mut entrance = self.open();
         entrance.has_room() && entrance.arrive(bytes, TxMeta::default(), rx)
@@ -207,7 +210,7 @@ impl Lane {
 
     #[inline(never)]
     fn receive_waiting(&self, into: &mut Burst<MemoryFrame>) {
-        // One frame is usual, and needs no loop, whose state would take registers.
+        // Tuning: one frame is usual, and needs no loop, whose state would take registers.
         if self.waiting_frames() != 1 || !into.is_empty() {
             return self.receive_several(into);
         }
@@ -246,8 +249,9 @@ impl Entrance<'_> {
         self.arrive(bytes, tx, None);
     }
 
-    /// Copies the frame to a buffer of the receiver. Returns `false`, and counts the loss, if the pool is empty or the
-    /// buffer too short. The sender does not learn of it, as with a network card.
+    /// Copies the frame to a buffer of the receiver. Returns `false`, and counts the loss, if the
+    /// pool is empty or the buffer too short. The sender does not learn of it, as with a network
+    /// card.
     fn arrive(&mut self, from: &[u8], tx: TxMeta, rx: Option<RxMeta>) -> bool {
         let Lane { knobs, verdicts, .. } = self.lane;
         let mut frame = match self.stock.copy(from) {

@@ -1,16 +1,19 @@
-//! The in-memory backend: ports for tests, for the simulator and for linking two stacks inside one process.
+//! The in-memory backend: ports for tests, for the simulator and for linking two stacks inside one
+//! process.
 //!
-//! [`pair`] links two ports back to back. [`detached`] returns one port and its [`FarEnd`], where a test injects and
-//! collects frames. [`pair_of_queues`] and [`detached_queues`] do the same for devices with several queues, a port
-//! each. The properties of a device are modelled: separate receive and transmit pools, a transmit ring that holds
-//! frames until they are sent, a receive ring of fixed depth, checksum offloads, a receive-side-scaling hash. A
-//! [`MemoryControl`] makes allocations fail, limits bursts, loses frames and counts them.
+//! [`pair`] links two ports back to back. [`detached`] returns one port and its [`FarEnd`], where a
+//! test injects and collects frames. [`pair_of_queues`] and [`detached_queues`] do the same for
+//! devices with several queues, a port each. The properties of a device are modelled: separate
+//! receive and transmit pools, a transmit ring that holds frames until they are sent, a receive
+//! ring of fixed depth, checksum offloads, a receive-side-scaling hash. A [`MemoryControl`] makes
+//! allocations fail, limits bursts, loses frames and counts them.
 //!
-//! A frame is copied from the sender's buffer to one of the receiver's pool, as by a device. So the two ends share
-//! no bytes and may run on two threads.
+//! A frame is copied from the sender's buffer to one of the receiver's pool, as by a device. So the
+//! two ends share no bytes and may run on two threads.
 //!
-//! Errors: frames without room are dropped and counted; the caller gets no error. [`pair`] and [`detached`] allocate
-//! all memory; traffic allocates nothing. A frame costs a copy and two uncontended locks, its buffers none.
+//! Errors: frames without room are dropped and counted; the caller gets no error. [`pair`] and
+//! [`detached`] allocate all memory; traffic allocates nothing. A frame costs a copy and two
+//! uncontended locks, its buffers none.
 #![forbid(unsafe_code)]
 
 mod control;
@@ -93,8 +96,8 @@ impl MemoryConfig {
         MemoryConfig { rx_checksum: true, tx_offloads: TxOffloads::all(), rss_hash: true, ..self }
     }
 
-    /// Returns the bytes of one buffer: the largest packet with an Ethernet header and a VLAN tag, in whole cache
-    /// lines.
+    /// Returns the bytes of one buffer: the largest packet with an Ethernet header and a VLAN tag,
+    /// in whole cache lines.
     fn frame_bytes(&self) -> usize {
         (usize::from(self.mtu_bytes) + LINK_BYTES_MAX).next_multiple_of(64)
     }
@@ -128,8 +131,8 @@ pub fn pair(left: &MemoryConfig, right: &MemoryConfig) -> (MemoryPort, MemoryPor
     (left, MemoryPort::new(right, 0, &to_right, to_left))
 }
 
-/// Links two devices with several queues each back to back, a port for each queue. Each queue has its own pools and
-/// rings.
+/// Links two devices with several queues each back to back, a port for each queue. Each queue has
+/// its own pools and rings.
 pub fn pair_of_queues(
     (left, left_queues): (&MemoryConfig, usize),
     (right, right_queues): (&MemoryConfig, usize),

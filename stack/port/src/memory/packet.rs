@@ -1,14 +1,14 @@
 //! The positions of the headers of a TCP segment in a frame, and the checksums over them.
 //!
-//! The in-memory device needs this for its offloads, and the simulator to damage payload without damaging headers.
-//! Independent of the stack's parser on purpose: each checks the other.
+//! The in-memory device needs this for its offloads, and the simulator to damage payload without
+//! damaging headers. Independent of the stack's parser on purpose: each checks the other.
 //!
 //! Sources: RFC 791 s3.1, RFC 9293 s3.1, RFC 1071. Any other frame gives `None`.
 
 use std::ops::Range;
 
-/// An IPv4 packet with an unfragmented TCP segment, as offsets into its frame in bytes. All offsets are within the
-/// frame, in ascending order.
+/// An IPv4 packet with an unfragmented TCP segment, as offsets into its frame in bytes. All offsets
+/// are within the frame, in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ipv4Tcp {
     /// Start of the IPv4 header.
@@ -22,7 +22,8 @@ pub struct Ipv4Tcp {
 }
 
 impl Ipv4Tcp {
-    /// Finds the segment in a frame that starts with an Ethernet header, with or without one VLAN tag.
+    /// Finds the segment in a frame that starts with an Ethernet header, with or without one VLAN
+    /// tag.
     pub fn locate(frame: &[u8]) -> Option<Ipv4Tcp> {
         let l3 = ipv4_header(frame)?;
         let l4 = l3 + 4 * usize::from(frame.get(l3)? & 0x0f);
@@ -48,7 +49,8 @@ pub(super) fn ipv4_header(frame: &[u8]) -> Option<usize> {
     (word(frame, l3 - 2)? == ETHERTYPE_IPV4 && frame.get(l3)? >> 4 == 4).then_some(l3)
 }
 
-/// Returns the start of an IPv6 packet whose header is followed by a TCP segment, and the packet's end.
+/// Returns the start of an IPv6 packet whose header is followed by a TCP segment, and the packet's
+/// end.
 pub(super) fn ipv6_tcp(frame: &[u8]) -> Option<(usize, usize)> {
     let tagged = word(frame, 12)? == ETHERTYPE_VLAN;
     let l3 = if tagged { 18 } else { 14 };
@@ -60,8 +62,8 @@ pub(super) fn ipv6_tcp(frame: &[u8]) -> Option<(usize, usize)> {
     found.then_some((l3, end))
 }
 
-/// Returns the bytes of a frame with a TCP segment that a checksum covers, in IPv4 or IPv6. The IPv6 header has no
-/// checksum, so the part before its addresses is omitted.
+/// Returns the bytes of a frame with a TCP segment that a checksum covers, in IPv4 or IPv6. The
+/// IPv6 header has no checksum, so the part before its addresses is omitted.
 pub(crate) fn checksummed(frame: &[u8]) -> Option<Range<usize>> {
     match Ipv4Tcp::locate(frame) {
         Some(packet) => Some(packet.l3..packet.end),
@@ -77,7 +79,8 @@ pub(super) fn sum(bytes: &[u8]) -> u16 {
     fold(total + last)
 }
 
-/// Returns the sum of the pseudo-header: addresses, protocol, length of the segment (RFC 9293 s3.1).
+/// Returns the sum of the pseudo-header: addresses, protocol, length of the segment
+/// (RFC 9293 s3.1).
 pub(super) fn pseudo_header_sum(frame: &[u8], packet: &Ipv4Tcp) -> u16 {
     let addresses = frame.get(packet.l3 + 12..packet.l3 + 20).map_or(0, sum);
     let length = (packet.end - packet.l4) as u64;

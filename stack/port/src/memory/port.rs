@@ -33,7 +33,8 @@ enum WayOut {
 }
 
 impl MemoryPort {
-    /// Returns the port of queue `queue` of a device that receives from `to_port` and sends to `from_port`.
+    /// Returns the port of queue `queue` of a device that receives from `to_port` and sends to
+    /// `from_port`.
     pub(super) fn new(config: &MemoryConfig, queue: usize, to_port: &Queues, from_port: Arc<Queues>) -> Self {
         let tx_pool = Pool::new(config.tx_frames, config.frame_bytes());
         let to_port = to_port.lane(queue).clone();
@@ -70,7 +71,8 @@ impl MemoryPort {
         self.control.clone()
     }
 
-    /// Returns the number of frames in the transmit ring, which wait for room in the peer's receive ring.
+    /// Returns the number of frames in the transmit ring, which wait for room in the peer's receive
+    /// ring.
     pub fn tx_held_frames(&self) -> usize {
         self.tx_ring.len()
     }
@@ -103,8 +105,8 @@ impl MemoryPort {
         self.send(from, sent);
     }
 
-    /// Sends the rest of a burst on the general path: frames wait in the transmit ring for room in the peer's receive ring.
-    /// `sent` frames of the burst have left.
+    /// Sends the rest of a burst on the general path: frames wait in the transmit ring for room in
+    /// the peer's receive ring. `sent` frames of the burst have left.
     #[inline(never)]
     fn send(&mut self, from: &mut Burst<MemorySealed>, sent: usize) {
         self.drain();
@@ -136,7 +138,8 @@ impl MemoryPort {
     }
 }
 
-/// Returns what the device fills in of a frame, or `None` if it is too long or lost, or if the link is down.
+/// Returns what the device fills in of a frame, or `None` if it is too long or lost, or if the link
+/// is down.
 fn accept(caps: &PortCaps, knobs: &Knobs, bytes: &[u8], asked: TxMeta) -> Option<TxMeta> {
     count(&knobs.taken);
     if bytes.len() > usize::from(caps.mtu_bytes) + LINK_BYTES_MAX {
@@ -208,8 +211,9 @@ impl FarEnd {
         FarEnd { to_port, from_port }
     }
 
-    /// Injects a frame, with the checksum status that the device computes. Returns `false`, and drops the frame, if the
-    /// receive ring is full, the receive pool is empty or the frame is longer than a buffer.
+    /// Injects a frame, with the checksum status that the device computes. Returns `false`, and
+    /// drops the frame, if the receive ring is full, the receive pool is empty or the frame is
+    /// longer than a buffer.
     pub fn inject(&mut self, frame: &[u8]) -> bool {
         self.to_port.choose(0, frame).inject(frame, None)
     }
@@ -219,8 +223,9 @@ impl FarEnd {
         self.to_port.choose(0, frame).inject(frame, Some(rx))
     }
 
-    /// Appends frames that the port has sent to `into`, up to its room. The device's checksums are filled in. Frames that
-    /// the caller keeps use buffers of this end's pool, which is as large as the port's receive pool.
+    /// Appends frames that the port has sent to `into`, up to its room. The device's checksums are
+    /// filled in. Frames that the caller keeps use buffers of this end's pool, which is as large as
+    /// the port's receive pool.
     pub fn collect(&mut self, into: &mut Burst<MemoryFrame>) {
         self.from_port.lanes().iter().for_each(|lane| lane.receive(into));
     }

@@ -1,9 +1,10 @@
 //! A separate process and folder for each test that starts DPDK.
 //!
-//! The EAL starts once in a process, so a test runs again in a child process. The child has its own folder for
-//! sockets and DPDK's files, its own file prefix and, on request, its own network namespace. After a deadline it and
-//! everything it started are killed. One child runs at a time, since two polled loops use two processors. The
-//! namespace ends with its last process, and the folder is removed here.
+//! The EAL starts once in a process, so a test runs again in a child process. The child has its own
+//! folder for sockets and DPDK's files, its own file prefix and, on request, its own network
+//! namespace. After a deadline it and everything it started are killed. One child runs at a time,
+//! since two polled loops use two processors. The namespace ends with its last process, and the
+//! folder is removed here.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::fs::File;
@@ -76,7 +77,8 @@ fn turn() -> File {
     file
 }
 
-/// Removes the folder of a test runner that was itself killed. Only the test that holds the lock has a folder.
+/// Removes the folder of a test runner that was itself killed. Only the test that holds the lock
+/// has a folder.
 fn sweep() {
     let entries = std::fs::read_dir(std::env::temp_dir()).expect("the folder for temporary files");
     let folders = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(FOLDERS));

@@ -1,8 +1,10 @@
-//! The part of a doorbell that any thread may ring: one bit for each queue, in words, and one bit for each group of words.
+//! The part of a doorbell that any thread may ring: one bit for each queue, in words, and one bit
+//! for each group of words.
 //!
-//! A thread sets the queue's bit, then the bit of its group. The receiver takes the groups, then their words. Each step is
-//! a read-modify-write of one word. So a bit that is set after its word was taken finds its group taken too, and sets it
-//! again: no bit is lost. A queue has one bit however often it rings, so nothing overflows.
+//! A thread sets the queue's bit, then the bit of its group. The receiver takes the groups, then
+//! their words. Each step is a read-modify-write of one word. So a bit that is set after its word
+//! was taken finds its group taken too, and sets it again: no bit is lost. A queue has one bit
+//! however often it rings, so nothing overflows.
 
 use core::ops::Range;
 
@@ -17,8 +19,8 @@ const GROUPS: u32 = 63;
 
 /// A doorbell for the queues of several threads. Each of them has a clone.
 ///
-/// Cost: the exchange of the flag, as for [`DoorbellSender::ring`](super::DoorbellSender::ring), and two more
-/// read-modify-writes if the flag was clear.
+/// Cost: the exchange of the flag, as for [`DoorbellSender::ring`](super::DoorbellSender::ring),
+/// and two more read-modify-writes if the flag was clear.
 #[derive(Clone)]
 pub struct SharedDoorbell {
     state: Arc<SharedState>,
@@ -29,9 +31,11 @@ impl SharedDoorbell {
         SharedDoorbell { state }
     }
 
-    /// Sets the flag of queue `id`, after work was published there. Returns whether the flag was clear.
+    /// Sets the flag of queue `id`, after work was published there. Returns whether the flag was
+    /// clear.
     ///
-    /// Two threads may ring one queue. If one of them is interrupted here, the work of the other waits for it.
+    /// Two threads may ring one queue. If one of them is interrupted here, the work of the other
+    /// waits for it.
     #[inline]
     pub fn ring(&self, id: u32, bell: &DoorbellFlag) -> bool {
         if bell.pending.swap(true, Ordering::AcqRel) {
@@ -73,7 +77,8 @@ impl SharedState {
     fn list(&self, id: u32) {
         let word = id / u64::BITS;
         let Some(bits) = self.words.get(word as usize) else { return };
-        // Acquire: if the receiver has taken the word, this thread sets the group after the receiver took it.
+        // Acquire: if the receiver has taken the word, this thread sets the group after the
+        // receiver took it.
         bits.fetch_or(1 << (id % u64::BITS), Ordering::AcqRel);
         self.attention.fetch_or(1 << (word / self.words_in_group), Ordering::AcqRel);
     }
@@ -94,8 +99,8 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// Takes the overflow and the groups. After an overflow it starts at the lowest number, also during a rescan: queues
-    /// visited before may have new work.
+    /// Takes the overflow and the groups. After an overflow it starts at the lowest number, also
+    /// during a rescan: queues visited before may have new work.
     #[cold]
     pub(super) fn take(&mut self, state: &SharedState, queues: u32) {
         let attention = state.attention.swap(0, Ordering::AcqRel);

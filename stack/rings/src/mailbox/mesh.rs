@@ -13,7 +13,8 @@ pub struct Mailboxes<Q, R> {
     credits: usize,
 }
 
-/// Creates mailboxes of `credits` credits between all pairs of `cores` cores. The result is indexed by core.
+/// Creates mailboxes of `credits` credits between all pairs of `cores` cores. The result is indexed
+/// by core.
 pub fn mesh<Q: Copy, R: Copy>(cores: usize, credits: usize) -> Vec<Mailboxes<Q, R>> {
     let unconnected = || Mailboxes {
         callers: (0..cores).map(|_| None).collect(),
@@ -36,7 +37,8 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
     /// Sends a call to `core`.
     ///
     /// # Errors
-    /// Returns the call if no credit is left, if `core` is the calling core, or if there is no such core.
+    /// Returns the call if no credit is left, if `core` is the calling core, or if there is no such
+    /// core.
     #[inline]
     pub fn call(&mut self, core: u16, call: Q) -> Result<(), Q> {
         match self.callers.get_mut(usize::from(core)) {
@@ -59,8 +61,8 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
         matches!(self.callers.get(usize::from(core)), Some(Some(caller)) if caller.credits() > 0)
     }
 
-    /// Replies to the calls of other cores, at most `credits` for each core. `reply` gets the calling core and the call.
-    /// Returns the number of calls.
+    /// Replies to the calls of other cores, at most `credits` for each core. `reply` gets the
+    /// calling core and the call. Returns the number of calls.
     #[inline]
     pub fn serve(&mut self, mut reply: impl FnMut(u16, Q) -> R) -> usize {
         let mut served = 0;
@@ -71,8 +73,8 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
         served
     }
 
-    /// Passes the replies that have arrived to `take`, with the core that sent each, at most `credits` for each core.
-    /// Returns their number.
+    /// Passes the replies that have arrived to `take`, with the core that sent each, at most
+    /// `credits` for each core. Returns their number.
     #[inline]
     pub fn replies(&mut self, mut take: impl FnMut(u16, R)) -> usize {
         let mut taken = 0;

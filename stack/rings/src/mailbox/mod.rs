@@ -4,20 +4,23 @@
 //!   Caller ── calls, at most `credits` outstanding ──▸ Callee
 //!          ◂── replies, room for `credits` ──────────
 //! ```
-//! An ordered pair of cores has one mailbox. The caller counts its outstanding calls and makes no call beyond its
-//! credits. Every call therefore has a free slot for its reply: a reply never waits, and two cores that have used up
-//! their credits still reply to each other. Neither side blocks; both poll.
+//! An ordered pair of cores has one mailbox. The caller counts its outstanding calls and makes no
+//! call beyond its credits. Every call therefore has a free slot for its reply: a reply never
+//! waits, and two cores that have used up their credits still reply to each other. Neither side
+//! blocks; both poll.
 //!
-//! Replies arrive in the order of the calls. All writes of the callee before a reply are visible to a caller that has
-//! taken the reply. Each call and each reply has its own cache line, together with the mark that shows that it is there.
-//! Each is therefore published at once, by one line transfer. A reply also frees the slot of its call, so the two sides
-//! share no index. A core that is about to sleep arms a [`NotifyState`](crate::notify::NotifyState) and polls once
-//! more; a caller fires it after [`Caller::call`].
+//! Replies arrive in the order of the calls. All writes of the callee before a reply are visible to
+//! a caller that has taken the reply. Each call and each reply has its own cache line, together
+//! with the mark that shows that it is there. Each is therefore published at once, by one line
+//! transfer. A reply also frees the slot of its call, so the two sides share no index. A core that
+//! is about to sleep arms a [`NotifyState`](crate::notify::NotifyState) and polls once more; a
+//! caller fires it after [`Caller::call`].
 //!
-//! After an end is dropped, calls may have no reply; [`Caller::is_abandoned`] reports that. Calls and replies are plain
-//! data, so those left in the mailbox need no destructor. Frames that one core hands to another may be lost and need no
-//! reply, so they use a separate [`spsc`](crate::spsc) ring, whose producer drops frames when the ring is full.
-//! Cost: two line transfers for a call that is waited for; 2 to 5 ns a call in a batch.
+//! After an end is dropped, calls may have no reply; [`Caller::is_abandoned`] reports that. Calls
+//! and replies are plain data, so those left in the mailbox need no destructor. Frames that one
+//! core hands to another may be lost and need no reply, so they use a separate
+//! [`spsc`](crate::spsc) ring, whose producer drops frames when the ring is full. Cost: two line
+//! transfers for a call that is waited for; 2 to 5 ns a call in a batch.
 
 mod mesh;
 mod phase_ring;
@@ -30,7 +33,8 @@ use phase_ring::PhaseRing;
 use crate::end_state::NotSync;
 use crate::sync::{Arc, AtomicBool, Ordering};
 
-/// The most credits of a mailbox. Call numbers wrap at 32 bits, and two rounds of the slots must stay distinguishable.
+/// The most credits of a mailbox. Call numbers wrap at 32 bits, and two rounds of the slots must
+/// stay distinguishable.
 const CREDITS_MAX: usize = 1 << 30;
 
 /// Creates a mailbox that holds at most `credits` outstanding calls. 0 credits count as 1.
@@ -88,7 +92,8 @@ pub struct Callee<Q, R> {
 }
 
 impl<Q: Copy, R: Copy> Caller<Q, R> {
-    /// Prefetches the slot of the next call for writing, because the callee has a copy of its cache line.
+    /// Prefetches the slot of the next call for writing, because the callee has a copy of its cache
+    /// line.
     #[inline]
     pub fn prefetch(&self) {
         self.mailbox.calls.prefetch(self.calls_sent);
@@ -103,8 +108,9 @@ impl<Q: Copy, R: Copy> Caller<Q, R> {
         if self.outstanding() >= self.credits {
             return Err(call);
         }
-        // SAFETY: one thread at a time uses the only caller, which numbers its calls in order. There are at least as many
-        // slots as credits. So the callee took the slot's last call and replied to it, and this caller took that reply.
+        // SAFETY: one thread at a time uses the only caller, which numbers its calls in order.
+        // There are at least as many slots as credits. So the callee took the slot's last call and
+        // replied to it, and this caller took that reply.
         unsafe { self.mailbox.calls.put(self.calls_sent, call) };
         self.calls_sent = self.calls_sent.wrapping_add(1);
         Ok(())
@@ -116,8 +122,8 @@ impl<Q: Copy, R: Copy> Caller<Q, R> {
         if self.calls_sent == self.replies_taken {
             return None;
         }
-        // SAFETY: one thread at a time uses the only caller, and counts the replies that it took. The next reply in this slot
-        // is to a call that is made only after this reply was taken.
+        // SAFETY: one thread at a time uses the only caller, and counts the replies that it took.
+        // The next reply in this slot is to a call that is made only after this reply was taken.
         let reply = unsafe { self.mailbox.replies.take(self.replies_taken) }?;
         self.replies_taken = self.replies_taken.wrapping_add(1);
         Some(reply)
@@ -141,14 +147,15 @@ impl<Q: Copy, R: Copy> Caller<Q, R> {
         self.calls_sent.wrapping_sub(self.replies_taken)
     }
 
-    /// Returns whether the callee was dropped. Its last replies can still be taken; later calls get no reply.
+    /// Returns whether the callee was dropped. Its last replies can still be taken; later calls get
+    /// no reply.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
         self.mailbox.callee_dropped.load(Ordering::Acquire)
     }
 
-    /// Gives up all outstanding calls and all credits. Call this after [`Self::is_abandoned`] returned `true` and the
-    /// last replies were taken.
+    /// Gives up all outstanding calls and all credits. Call this after [`Self::is_abandoned`]
+    /// returned `true` and the last replies were taken.
     #[cold]
     pub fn abandon_calls(&mut self) {
         (self.credits, self.replies_taken) = (0, self.calls_sent);
@@ -156,21 +163,24 @@ impl<Q: Copy, R: Copy> Caller<Q, R> {
 }
 
 impl<Q: Copy, R: Copy> Callee<Q, R> {
-    /// Executes at most `limit` calls with `reply` and publishes each reply at once. Returns the number of calls.
+    /// Executes at most `limit` calls with `reply` and publishes each reply at once. Returns the
+    /// number of calls.
     #[inline]
     pub fn serve(&mut self, limit: usize, mut reply: impl FnMut(Q) -> R) -> usize {
         let mut served = 0;
         while served < limit {
-            // SAFETY: one thread at a time uses the only callee, and counts the calls that it took. The next call in this slot
-            // is made only after the reply to this one was taken.
+            // SAFETY: one thread at a time uses the only callee, and counts the calls that it took.
+            // The next call in this slot is made only after the reply to this one was taken.
             let Some(call) = (unsafe { self.mailbox.calls.take(self.next) }) else { break };
             let number = self.next;
-            // The caller polls the slot of the reply and has a copy of its line. Fetch the line while the call is executed.
+            // The caller polls the slot of the reply and has a copy of its line. Fetch the line
+            // while the call is executed.
             self.mailbox.replies.prefetch(number);
             self.next = number.wrapping_add(1);
             let reply = reply(call);
-            // SAFETY: one thread at a time uses the only callee, which replies in order. There are at least as many slots as
-            // credits, so the caller took the slot's last reply before it made this call.
+            // SAFETY: one thread at a time uses the only callee, which replies in order. There are
+            // at least as many slots as credits, so the caller took the slot's last reply before it
+            // made this call.
             unsafe { self.mailbox.replies.put(number, reply) };
             served += 1;
         }

@@ -1,5 +1,5 @@
-//! What one side does for the last time while the other goes on: a connection that ends, a worker that is dropped, a
-//! context that attaches, a core that sleeps.
+//! What one side does for the last time while the other goes on: a connection that ends, a worker
+//! that is dropped, a context that attaches, a core that sleeps.
 
 use ironwarp_rings::arrivals::Arrivals;
 use ironwarp_rings::doorbell::{self, DoorbellFlag, DoorbellReceiver};
@@ -60,8 +60,8 @@ fn a_thread_that_sees_the_state_sees_what_the_core_wrote_before() {
     });
 }
 
-/// A worker that is dropped puts what does not fit the ring into a list, then drops its end of the ring. A context reads
-/// the ring, and the list once the ring is abandoned and empty.
+/// A worker that is dropped puts what does not fit the ring into a list, then drops its end of the
+/// ring. A context reads the ring, and the list once the ring is abandoned and empty.
 #[test]
 fn notifications_of_a_dropped_worker_arrive_once_and_in_order() {
     loom::model(|| {
@@ -106,8 +106,8 @@ fn a_context_that_attaches_is_taken_once_although_the_core_looks_at_that_moment(
     });
 }
 
-/// A post wakes the core only if it puts the queue into the doorbell: a flag that is set is in a doorbell that the core
-/// has not served, and then the core does not sleep.
+/// A post wakes the core only if it puts the queue into the doorbell: a flag that is set is in a
+/// doorbell that the core has not served, and then the core does not sleep.
 #[test]
 fn a_core_that_sleeps_while_work_is_posted_is_woken() {
     loom::model(|| {

@@ -83,8 +83,8 @@ fn with_one_credit_every_call_gets_one_reply_in_order() {
     });
 }
 
-/// The owner protocol: two cores add to a word that a third core owns. No addition is lost, and each core's additions
-/// are executed in order.
+/// The owner protocol: two cores add to a word that a third core owns. No addition is lost, and
+/// each core's additions are executed in order.
 #[test]
 fn additions_of_two_cores_through_the_owner_of_the_word_are_not_lost() {
     loom::model(|| {
@@ -110,7 +110,8 @@ fn additions_of_two_cores_through_the_owner_of_the_word_are_not_lost() {
     });
 }
 
-/// Each core owns the word that the other changes, and both have used up their credits. Neither blocks the other.
+/// Each core owns the word that the other changes, and both have used up their credits. Neither
+/// blocks the other.
 #[test]
 fn two_cores_that_call_each_other_with_one_credit_both_progress() {
     loom::model(|| {
@@ -137,7 +138,8 @@ fn two_cores_that_call_each_other_with_one_credit_both_progress() {
     });
 }
 
-/// Relaxed writes of the owner before its reply are visible to the caller that took the reply: the mailbox orders them.
+/// Relaxed writes of the owner before its reply are visible to the caller that took the reply: the
+/// mailbox orders them.
 #[test]
 fn a_caller_with_the_reply_sees_the_owners_earlier_writes() {
     loom::model(|| {
@@ -199,8 +201,8 @@ fn a_core_that_sleeps_while_a_reply_arrives_is_woken() {
     });
 }
 
-/// Makes two calls to an owner that executes `served` of them and is dropped. A caller that sees the drop and then takes
-/// the replies has a reply for every executed call.
+/// Makes two calls to an owner that executes `served` of them and is dropped. A caller that sees
+/// the drop and then takes the replies has a reply for every executed call.
 fn abandon_after(served: usize) {
     loom::model(move || {
         let word = Arc::new(AtomicUsize::new(0));

@@ -1,9 +1,11 @@
-//! Every interleaving of two or three threads over each ring and signal, as loom's memory model allows them.
+//! Every interleaving of two or three threads over each ring and signal, as loom's memory model
+//! allows them.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p ironwarp-rings --release --test loom`
 //!
-//! A model does each operation a bounded number of times and ends. Loom runs it once for each interleaving and each
-//! value that a load may return. It checks the assertions of the model, and the slot accesses for data races.
+//! A model does each operation a bounded number of times and ends. Loom runs it once for each
+//! interleaving and each value that a load may return. It checks the assertions of the model, and
+//! the slot accesses for data races.
 #![cfg(loom)]
 
 mod endings;
@@ -195,7 +197,8 @@ fn doorbells_that_overflow_the_ring_are_not_lost() {
         let bells = Arc::new([DoorbellFlag::default(), DoorbellFlag::default()]);
         let (mut producers, mut consumers): (Vec<_>, Vec<_>) =
             (0..2).map(|_| slots::ring::<usize>(1)).unzip();
-        // Number 0 belonged to two earlier queues whose entries are still in the ring: both slots are taken.
+        // Number 0 belonged to two earlier queues whose entries are still in the ring: both slots
+        // are taken.
         (0..2).for_each(|_| assert!(sender.ring(0, &DoorbellFlag::default())));
         let poster = thread::spawn({
             let bells = bells.clone();
@@ -236,8 +239,8 @@ fn a_request_that_is_widened_while_a_core_fires_is_not_lost() {
     assert_wakes_with(armed_for_solicited, true, a_completion);
 }
 
-/// A core that sleeps: a context publishes work, rings the doorbell, and fires only if the flag was clear. The core arms and
-/// serves its doorbell once more.
+/// A core that sleeps: a context publishes work, rings the doorbell, and fires only if the flag was
+/// clear. The core arms and serves its doorbell once more.
 #[test]
 fn a_core_that_sleeps_while_a_doorbell_rings_is_woken() {
     loom::model(|| {
@@ -320,8 +323,9 @@ fn assert_wakes<P: FnOnce() + 'static, S: FnOnce() -> bool>(
     assert_wakes_with(NotifyState::default, true, ends);
 }
 
-/// One thread publishes and fires; the other arms, polls and sleeps if it finds nothing. A sleeping thread is woken.
-/// `ends` returns the publishing end, and a poll that returns whether it found nothing.
+/// One thread publishes and fires; the other arms, polls and sleeps if it finds nothing. A sleeping
+/// thread is woken. `ends` returns the publishing end, and a poll that returns whether it found
+/// nothing.
 fn assert_wakes_with<P: FnOnce() + 'static, S: FnOnce() -> bool>(
     state: impl Fn() -> NotifyState + Sync + Send + 'static,
     solicited: bool,
@@ -344,7 +348,8 @@ fn assert_wakes_with<P: FnOnce() + 'static, S: FnOnce() -> bool>(
     });
 }
 
-/// Reads every request from head to tail and compares it with its number. Loom checks the reads for races.
+/// Reads every request from head to tail and compares it with its number. Loom checks the reads for
+/// races.
 fn check_all(consumer: &SlotConsumer<usize>) {
     for seq in consumer.head()..consumer.tail() {
         assert_eq!(consumer.at(seq).copied(), Some(100 + seq as usize));

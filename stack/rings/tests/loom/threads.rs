@@ -1,4 +1,5 @@
-//! Queues whose ends are on threads of their own: shared doorbells, reservations, unsignaled requests.
+//! Queues whose ends are on threads of their own: shared doorbells, reservations, unsignaled
+//! requests.
 
 use ironwarp_rings::doorbell::{self, DoorbellFlag, DoorbellReceiver, SharedDoorbell};
 use ironwarp_rings::notify::NotifyState;
@@ -72,7 +73,8 @@ fn a_doorbell_that_rings_again_while_it_is_served_is_not_lost() {
     });
 }
 
-/// The context's own sender and another thread ring the two queues of one queue pair, which have one flag.
+/// The context's own sender and another thread ring the two queues of one queue pair, which have
+/// one flag.
 #[test]
 fn two_threads_that_ring_one_flag_list_it_for_both() {
     loom::model(|| {
@@ -135,8 +137,8 @@ fn unsignaled_requests_are_claimed_once() {
     });
 }
 
-/// A thread that claims a request releases the entry that another thread reserved for it. A debug build checks that there
-/// is one; loom is run in release mode, so the model checks it.
+/// A thread that claims a request releases the entry that another thread reserved for it. A debug
+/// build checks that there is one; loom is run in release mode, so the model checks it.
 #[test]
 fn a_thread_that_claims_sees_what_was_reserved() {
     loom::model(|| {

@@ -6,7 +6,8 @@ use super::packet::Packet;
 
 /// Changes one byte of a TCP segment's packet. Returns `false` for any other frame.
 ///
-/// A difference within one byte always changes a ones' complement sum (RFC 1071), so a checksum shows it.
+/// A difference within one byte always changes a ones' complement sum (RFC 1071), so a checksum
+/// shows it.
 pub(super) fn corrupt(frame: &mut [u8], dice: &mut SeededEntropy) -> bool {
     let Some(covered) = Packet::locate(frame).and_then(|packet| packet.covered()) else { return false };
     let at = covered.start + dice.below(covered.len() as u64) as usize;
@@ -17,11 +18,12 @@ pub(super) fn corrupt(frame: &mut [u8], dice: &mut SeededEntropy) -> bool {
     true
 }
 
-/// Changes two words of a TCP payload so that the checksum still matches: one grows by what the other loses. Returns
-/// `false` if there are no two whole words.
+/// Changes two words of a TCP payload so that the checksum still matches: one grows by what the
+/// other loses. Returns `false` if there are no two whole words.
 pub(super) fn corrupt_unseen(frame: &mut [u8], dice: &mut SeededEntropy) -> bool {
     let range = Packet::locate(frame).and_then(|packet| packet.tcp_payload(frame));
-    // The TCP header is a multiple of four bytes long, so these are the words that the checksum adds up.
+    // The TCP header is a multiple of four bytes long, so these are the words that the checksum
+    // adds up.
     let Some(payload) = range.and_then(|range| frame.get_mut(range)) else { return false };
     let (words, _) = payload.as_chunks_mut::<2>();
     let count = words.len() as u64;
@@ -40,7 +42,8 @@ pub(super) fn corrupt_unseen(frame: &mut [u8], dice: &mut SeededEntropy) -> bool
     true
 }
 
-/// Cuts the frame after its Ethernet header at a random length. Returns `false` if there is nothing to cut.
+/// Cuts the frame after its Ethernet header at a random length. Returns `false` if there is nothing
+/// to cut.
 pub(super) fn truncate(frame: &mut Vec<u8>, dice: &mut SeededEntropy) -> bool {
     let Some(behind) = frame.len().checked_sub(LINK_HEADER_BYTES).filter(|behind| *behind > 0) else {
         return false;

@@ -1,4 +1,5 @@
-//! Marking a packet instead of dropping it (RFC 3168 s5): congestion experienced, on packets whose sender can hear it.
+//! Marking a packet instead of dropping it (RFC 3168 s5): congestion experienced, on packets whose
+//! sender can hear it.
 
 use super::packet::{Packet, Version, checksum, put};
 
@@ -7,7 +8,8 @@ pub(super) fn mark(frame: &mut [u8]) -> bool {
     let Some(packet) = Packet::locate(frame) else { return false };
     let (at, shift) = match packet.version {
         Version::V4 => (packet.l3 + 1, 0),
-        // The traffic class lies across two bytes; its low bits are the high ones of the second (RFC 8200 s3).
+        // The traffic class lies across two bytes; its low bits are the high ones of the second
+        // (RFC 8200 s3).
         Version::V6 => (packet.l3 + 1, 4),
     };
     let Some(byte) = frame.get_mut(at) else { return false };

@@ -7,8 +7,8 @@ fn link(config: LinkConfig) -> Link {
     Link::new(config, SeededEntropy::new(5))
 }
 
-/// A TCP segment of 100 bytes of payload with right checksums, in IPv4 or IPv6, with or without a VLAN tag, from a
-/// sender that understands congestion marks.
+/// A TCP segment of 100 bytes of payload with right checksums, in IPv4 or IPv6, with or without a
+/// VLAN tag, from a sender that understands congestion marks.
 fn segment(v6: bool, tagged: bool) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
     if tagged {
@@ -155,7 +155,8 @@ fn damage_is_seen_or_not_as_it_was_asked_for() {
             assert_eq!(seen.offer(Nanos(0), &mut damaged).len(), 1);
             assert_eq!(unseen.offer(Nanos(0), &mut sly).len(), 1);
             let l3 = if tagged { 18 } else { 14 };
-            // A wrong length or protocol hides the segment: only the header's own sum shows it then.
+            // A wrong length or protocol hides the segment: only the header's own sum shows it
+            // then.
             assert!(damaged[l3..] != segment(v6, tagged)[l3..] && !sums_hold(&damaged, v6, tagged));
             assert!(sly != segment(v6, tagged) && sums_hold(&sly, v6, tagged), "v6 {v6} tagged {tagged}");
         }

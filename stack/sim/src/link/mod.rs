@@ -1,8 +1,9 @@
 //! One direction of a link: the transmission time of a frame, and its faults.
 //!
-//! A frame waits for those before it, leaves at the link's rate, and arrives after the delay and a random part of
-//! the jitter. Order is kept, except for frames that are delayed on purpose. Faults are drawn one by one in a fixed
-//! order, so a run replays; a fault with rate zero draws no random number.
+//! A frame waits for those before it, leaves at the link's rate, and arrives after the delay and a
+//! random part of the jitter. Order is kept, except for frames that are delayed on purpose. Faults
+//! are drawn one by one in a fixed order, so a run replays; a fault with rate zero draws no random
+//! number.
 
 mod damage;
 mod ecn;
@@ -31,7 +32,8 @@ pub struct LinkConfig {
     pub paused_until: Nanos,
     /// The largest packet, in bytes; zero is no limit.
     pub mtu_bytes: u16,
-    /// Whether the link returns an ICMP error for a packet that is too large, as a router does, after its delay.
+    /// Whether the link returns an ICMP error for a packet that is too large, as a router does,
+    /// after its delay.
     pub answers_too_big: bool,
     /// Packets that get a congestion mark, if their sender supports ECN.
     pub mark_ppm: u32,
@@ -47,8 +49,8 @@ pub struct LinkConfig {
     pub reorder_ppm: u32,
     /// The largest such delay, uniformly distributed.
     pub reorder_by: Nanos,
-    /// Frames that are damaged detectably: one byte of a TCP segment. Other frames are lost instead, as the link's
-    /// own check would drop them.
+    /// Frames that are damaged detectably: one byte of a TCP segment. Other frames are lost
+    /// instead, as the link's own check would drop them.
     pub corrupt_ppm: u32,
     /// TCP segments whose payload is damaged so that every checksum up to TCP's still matches.
     pub corrupt_unseen_ppm: u32,
@@ -56,8 +58,8 @@ pub struct LinkConfig {
     pub truncate_ppm: u32,
 }
 
-/// Loss in bursts: a link with a good and a bad state that changes between frames (Gilbert 1960, Elliott 1963). A
-/// burst has `1 000 000 / end_ppm` frames on average.
+/// Loss in bursts: a link with a good and a bad state that changes between frames (Gilbert 1960,
+/// Elliott 1963). A burst has `1 000 000 / end_ppm` frames on average.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bursts {
     /// Changes from good to bad, in a million frames.

@@ -1,7 +1,8 @@
 //! The positions of the headers of a packet in a frame.
 //!
-//! IPv4 and IPv6 after an Ethernet header with up to two VLAN tags. Sources: RFC 791 s3.1, RFC 8200 s3, RFC 9293
-//! s3.1, IEEE 802.1Q. Independent of the stack's parser on purpose: each checks the other.
+//! IPv4 and IPv6 after an Ethernet header with up to two VLAN tags. Sources: RFC 791 s3.1,
+//! RFC 8200 s3, RFC 9293 s3.1, IEEE 802.1Q. Independent of the stack's parser on purpose: each
+//! checks the other.
 
 use std::ops::Range;
 
@@ -69,8 +70,8 @@ impl Packet {
         (payload >= self.l4 + 20 && payload <= self.end).then_some(payload..self.end)
     }
 
-    /// Returns the bytes that a checksum covers: all of a TCP segment's packet except fields of an IPv6 header (RFC
-    /// 8200 s8.1).
+    /// Returns the bytes that a checksum covers: all of a TCP segment's packet except fields of an
+    /// IPv6 header (RFC 8200 s8.1).
     pub(super) fn covered(&self) -> Option<Range<usize>> {
         if self.protocol != Some(PROTOCOL_TCP) {
             return None;
@@ -81,8 +82,8 @@ impl Packet {
         }
     }
 
-    /// Returns whether a router may report that it is too large: it is not an ICMP message (RFC 1122 s3.2.2, RFC
-    /// 4443 s2.4).
+    /// Returns whether a router may report that it is too large: it is not an ICMP message
+    /// (RFC 1122 s3.2.2, RFC 4443 s2.4).
     pub(super) fn may_be_answered(&self) -> bool {
         self.protocol.is_some_and(|protocol| protocol != PROTOCOL_ICMP && protocol != PROTOCOL_ICMPV6)
     }

@@ -1,8 +1,8 @@
-//! A router's ICMP message about a packet that exceeds the MTU of its next link (RFC 792 with RFC 1191 s4, RFC 4443
-//! s3.2).
+//! A router's ICMP message about a packet that exceeds the MTU of its next link (RFC 792 with
+//! RFC 1191 s4, RFC 4443 s3.2).
 //!
-//! Its source is the destination of the packet: hosts check the quoted packet, and a simulated link has no address
-//! of its own.
+//! Its source is the destination of the packet: hosts check the quoted packet, and a simulated link
+//! has no address of its own.
 
 use super::packet::{PROTOCOL_ICMPV6, Packet, Version, checksum, put, word};
 

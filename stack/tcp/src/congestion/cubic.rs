@@ -4,13 +4,14 @@
 //!   W(t) = C (t - K)^3 + W_max      K = cbrt((W_max - cwnd) / C)      C = 0.4 segments/s^3
 //! ```
 //!
-//! The curve is steep far below the window at which congestion occurred, flat near it, and steep beyond it. On short
-//! round trips the curve is slower than Reno. There the window follows an estimate of Reno's window (`w_est`), which is
-//! always the case inside a data centre.
+//! The curve is steep far below the window at which congestion occurred, flat near it, and steep
+//! beyond it. On short round trips the curve is slower than Reno. There the window follows an
+//! estimate of Reno's window (`w_est`), which is always the case inside a data centre.
 //!
-//! Units: time in ticks of 2^20 ns, so that no division is needed; windows in bytes; cubes in 128 bits. The curve is
-//! evaluated eight times per round trip and converted to the number of acknowledged bytes per segment of growth. An ACK
-//! therefore costs two additions. Source: draft-ietf-tcpm-rfc8312bis s4.
+//! Units: time in ticks of 2^20 ns, so that no division is needed; windows in bytes; cubes in 128
+//! bits. The curve is evaluated eight times per round trip and converted to the number of
+//! acknowledged bytes per segment of growth. An ACK therefore costs two additions. Source:
+//! draft-ietf-tcpm-rfc8312bis s4.
 
 use ironwarp_types::Nanos;
 
@@ -44,7 +45,8 @@ pub(super) struct Cubic {
     w_est: u32,
     /// Bytes acknowledged since `w_est` last grew.
     w_est_acked: u32,
-    /// Acknowledged bytes per segment of growth on the curve, and the bytes acknowledged since the last growth.
+    /// Acknowledged bytes per segment of growth on the curve, and the bytes acknowledged since the
+    /// last growth.
     acked_per_segment: u32,
     acked: u32,
     /// When to evaluate the curve next.
@@ -70,7 +72,8 @@ impl Cubic {
         }
     }
 
-    /// Congestion avoidance: `bytes` of a fully used window were acknowledged. Returns the new window.
+    /// Congestion avoidance: `bytes` of a fully used window were acknowledged. Returns the new
+    /// window.
     #[inline]
     pub(super) fn on_ack(&mut self, cwnd: u32, emss: u32, bytes: u32, acked: &Acked) -> u32 {
         if acked.now >= self.next_update_at || self.epoch == NEVER {
@@ -89,8 +92,8 @@ impl Cubic {
         grown.max(self.w_est)
     }
 
-    /// s4.3, figure 4: alpha is 3 (1 - beta) / (1 + beta) = 9/17 of a segment per window, and one segment once the
-    /// window reaches its size before the reduction.
+    /// s4.3, figure 4: alpha is 3 (1 - beta) / (1 + beta) = 9/17 of a segment per window, and one
+    /// segment once the window reaches its size before the reduction.
     #[inline]
     fn grow_reno_estimate(&mut self, cwnd: u32, emss: u32, bytes: u32) {
         self.w_est_acked = self.w_est_acked.saturating_add(bytes);
@@ -209,8 +212,8 @@ mod tests {
         cwnd
     }
 
-    /// Section 4.2 on a long path: the window needs K = cbrt(1000 * 0.3 / 0.4) = 9.09 s to return to 1000 segments.
-    /// RFC 9293 (MAY-18).
+    /// Section 4.2 on a long path: the window needs K = cbrt(1000 * 0.3 / 0.4) = 9.09 s to return
+    /// to 1000 segments. RFC 9293 (MAY-18).
     #[test]
     fn on_a_long_path_the_window_returns_to_w_max_after_k_and_grows_beyond() {
         let srtt = Nanos::from_millis(100);
@@ -225,7 +228,8 @@ mod tests {
         assert!((1_030..=1_065).contains(&(beyond / EMSS)), "{beyond}");
     }
 
-    /// Section 4.3 on a short path: 9/17 of a segment per round trip until the old window is reached, then one.
+    /// Section 4.3 on a short path: 9/17 of a segment per round trip until the old window is
+    /// reached, then one.
     #[test]
     fn on_a_short_path_the_window_follows_the_reno_estimate() {
         let grown = after(100 * EMSS, Nanos::from_micros(50), Nanos::from_micros(50 * 17));
@@ -269,8 +273,8 @@ mod tests {
             prop_assert!(root.pow(3) <= u128::from(x) && (root + 1).pow(3) > u128::from(x));
         }
 
-        /// For any input the window never shrinks, and one ACK of a whole window grows it by at most half a window and
-        /// one segment.
+        /// For any input the window never shrinks, and one ACK of a whole window grows it by at
+        /// most half a window and one segment.
         #[test]
         fn growth_per_ack_is_bounded(
             from in 1_000u32..1 << 30, cut in 1_000u32..1 << 30, emss in 144u32..9_000,

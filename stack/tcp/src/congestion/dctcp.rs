@@ -1,8 +1,9 @@
 //! DCTCP: reduces the window in proportion to the share of marked bytes.
 //!
-//! The share of marked bytes is measured per window and smoothed into `alpha`. A mark reduces the window by `alpha /
-//! 2`, a loss by half. Growth is Reno's. Needs ECN at both ends and switches that mark early. Source: RFC 8257 s3.3,
-//! s3.4. Cost: one addition per ACK, one division per round trip.
+//! The share of marked bytes is measured per window and smoothed into `alpha`. A mark reduces the
+//! window by `alpha / 2`, a loss by half. Growth is Reno's. Needs ECN at both ends and switches
+//! that mark early. Source: RFC 8257 s3.3, s3.4. Cost: one addition per ACK, one division per round
+//! trip.
 
 use ironwarp_types::Seq;
 

@@ -7,12 +7,13 @@
 //!       +----------------------------------------- timeout --------------------------------------------------+
 //! ```
 //!
-//! Takes acknowledged bytes and marks; gives a window in bytes. The module has no segments, units or timers. `recovery`
-//! finds lost bytes, and PRR sets the window between the reduction and the repair.
+//! Takes acknowledged bytes and marks; gives a window in bytes. The module has no segments, units
+//! or timers. `recovery` finds lost bytes, and PRR sets the window between the reduction and the
+//! repair.
 //!
-//! Source: RFC 5681, RFC 3465 (byte counting, L = 2), draft-ietf-tcpm-rfc8312bis (CUBIC), RFC 8257 (DCTCP), RFC 6937
-//! (PRR). In the spirit of RFC 7661, an unused window does not grow. Cost: a few additions per ACK. CUBIC divides eight
-//! times per round trip, DCTCP once per window.
+//! Source: RFC 5681, RFC 3465 (byte counting, L = 2), draft-ietf-tcpm-rfc8312bis (CUBIC), RFC 8257
+//! (DCTCP), RFC 6937 (PRR). In the spirit of RFC 7661, an unused window does not grow. Cost: a few
+//! additions per ACK. CUBIC divides eight times per round trip, DCTCP once per window.
 
 mod cubic;
 mod dctcp;
@@ -72,7 +73,8 @@ pub(crate) struct CongestionWindow {
     cwnd: u32,
     ssthresh: u32,
     emss: u32,
-    /// Bytes before this number were sent with a full or nearly full window, so their ACKs may grow the window.
+    /// Bytes before this number were sent with a full or nearly full window, so their ACKs may grow
+    /// the window.
     cwnd_limited_until: Seq,
     algorithm: Algorithm,
     /// cwnd and ssthresh before the last reduction, for its undo.
@@ -139,7 +141,7 @@ impl CongestionWindow {
         }
     }
 
-    /// Not inlined: connections that do not fill their window call it for DCTCP only.
+    /// Tuning: not inlined, as connections that do not fill their window call it for DCTCP only.
     #[inline(never)]
     fn on_used_or_marked(&mut self, acked: &Acked, used: bool) {
         self.on_ecn_feedback(acked);
@@ -159,8 +161,8 @@ impl CongestionWindow {
     fn grow(&mut self, acked: &Acked) {
         let mut beyond = acked.bytes;
         if self.cwnd < self.ssthresh {
-            // RFC 5681 s3.1 and RFC 3465 s2.2: grow by the acknowledged bytes, by at most two segments, and not beyond
-            // ssthresh.
+            // RFC 5681 s3.1 and RFC 3465 s2.2: grow by the acknowledged bytes, by at most two
+            // segments, and not beyond ssthresh.
             let step = beyond.min(ABC_LIMIT * self.emss).min(self.ssthresh - self.cwnd);
             self.cwnd += step;
             if self.cwnd < self.ssthresh {
@@ -177,7 +179,8 @@ impl CongestionWindow {
         self.cwnd = grown.min(CWND_MAX);
     }
 
-    /// Reduces ssthresh, with `flight` bytes in flight. PRR or [`Self::set_loss_window`] then reduce the window itself.
+    /// Reduces ssthresh, with `flight` bytes in flight. PRR or [`Self::set_loss_window`] then
+    /// reduce the window itself.
     #[cold]
     pub(crate) fn on_congestion(&mut self, signal: CongestionSignal, flight: u32) {
         self.undo_state = (self.cwnd, self.ssthresh);
@@ -190,7 +193,8 @@ impl CongestionWindow {
         self.ssthresh = target.max(2 * self.emss);
     }
 
-    /// RFC 5681 s3.1: after a timeout one segment may leave in addition to the `pipe` bytes in flight.
+    /// RFC 5681 s3.1: after a timeout one segment may leave in addition to the `pipe` bytes in
+    /// flight.
     #[cold]
     pub(crate) fn set_loss_window(&mut self, pipe: u32) {
         self.cwnd = (pipe + self.emss).min(CWND_MAX);
@@ -212,8 +216,8 @@ impl CongestionWindow {
         }
     }
 
-    /// RFC 5681 s4.1: nothing was sent for longer than the timeout, so the window is stale. ssthresh keeps three
-    /// quarters of it.
+    /// RFC 5681 s4.1: nothing was sent for longer than the timeout, so the window is stale.
+    /// ssthresh keeps three quarters of it.
     #[cold]
     pub(crate) fn on_idle(&mut self, now: Nanos, initial: u32) {
         self.ssthresh = self.ssthresh.max(self.cwnd - (self.cwnd >> 2));

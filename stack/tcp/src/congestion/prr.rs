@@ -1,12 +1,12 @@
 //! Proportional rate reduction: brings the window down to ssthresh during recovery.
 //!
-//! While more than ssthresh is in flight, the sender sends a fixed share of the delivered bytes. The window reaches
-//! ssthresh when the whole flight has been delivered. Below ssthresh, slow start makes up for losses beyond the
-//! reduction (the slow start reduction bound). A recovery therefore neither pauses for half a round trip nor sends a
-//! burst.
+//! While more than ssthresh is in flight, the sender sends a fixed share of the delivered bytes.
+//! The window reaches ssthresh when the whole flight has been delivered. Below ssthresh, slow start
+//! makes up for losses beyond the reduction (the slow start reduction bound). A recovery therefore
+//! neither pauses for half a round trip nor sends a burst.
 //!
-//! Source: RFC 6937 s3. Takes bytes delivered, sent and in flight; gives bytes that may be sent. Cost: one division per
-//! ACK, in recovery only.
+//! Source: RFC 6937 s3. Takes bytes delivered, sent and in flight; gives bytes that may be sent.
+//! Cost: one division per ACK, in recovery only.
 
 /// The counters of one recovery, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,8 +28,8 @@ impl Prr {
         self.out = self.out.saturating_add(bytes);
     }
 
-    /// An ACK delivers `delivered` bytes and leaves `pipe` bytes in flight. Returns the number of bytes that may be
-    /// sent now.
+    /// An ACK delivers `delivered` bytes and leaves `pipe` bytes in flight. Returns the number of
+    /// bytes that may be sent now.
     pub(crate) fn on_ack(&mut self, delivered: u32, pipe: u32, ssthresh: u32, emss: u32) -> u32 {
         self.delivered = self.delivered.saturating_add(delivered);
         let allowed = if pipe > ssthresh {
@@ -50,7 +50,8 @@ mod tests {
 
     const EMSS: u32 = 1_000;
 
-    /// RFC 6937 s4, first example: 20 segments, one lost, half the window. One segment is sent for every two delivered.
+    /// RFC 6937 s4, first example: 20 segments, one lost, half the window. One segment is sent for
+    /// every two delivered.
     #[test]
     fn after_one_loss_one_segment_is_sent_for_every_two_delivered() {
         let mut prr = Prr::new(20 * EMSS);
@@ -67,7 +68,8 @@ mod tests {
         assert_eq!(pipe, 10 * EMSS);
     }
 
-    /// RFC 6937 s3, SSRB: after many losses each delivered segment permits two segments, never a burst.
+    /// RFC 6937 s3, SSRB: after many losses each delivered segment permits two segments, never a
+    /// burst.
     #[test]
     fn after_many_losses_the_window_is_rebuilt_without_a_burst() {
         let mut prr = Prr::new(20 * EMSS);

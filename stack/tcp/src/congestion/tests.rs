@@ -74,7 +74,8 @@ fn an_unused_window_does_not_grow() {
     }
 }
 
-/// RFC 5681 s3.1: the window halves. CUBIC s4.6: it falls to seven tenths. It is never below two segments.
+/// RFC 5681 s3.1: the window halves. CUBIC s4.6: it falls to seven tenths. It is never below two
+/// segments.
 #[test]
 fn loss_reduces_ssthresh() {
     for (which, expected) in ALL.into_iter().zip([10, 14, 10]) {
@@ -109,7 +110,8 @@ fn after_an_idle_period_the_window_is_the_initial_window() {
     }
 }
 
-/// RFC 4821 s4: another segment size changes no window in bytes, but a window holds at least one segment.
+/// RFC 4821 s4: another segment size changes no window in bytes, but a window holds at least one
+/// segment.
 #[test]
 fn another_segment_size_leaves_the_window_in_bytes() {
     for which in ALL {

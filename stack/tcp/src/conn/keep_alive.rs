@@ -1,7 +1,7 @@
 //! Keep-alive probes and the timeouts of a connection whose peer is silent.
 //!
-//! Source: RFC 9293 s3.8.3 (R1, R2), s3.8.4 (keep-alive is off by default, and one unanswered probe never ends a
-//! connection), RFC 5482 s3.
+//! Source: RFC 9293 s3.8.3 (R1, R2), s3.8.4 (keep-alive is off by default, and one unanswered probe
+//! never ends a connection), RFC 5482 s3.
 
 use crate::KeepAlive;
 use ironwarp_types::Nanos;
@@ -45,8 +45,8 @@ impl KeepAliveTimer {
         }
     }
 
-    /// A segment of the peer arrived. Returns whether probes were outstanding, in which case the caller must set the
-    /// timer again.
+    /// A segment of the peer arrived. Returns whether probes were outstanding, in which case the
+    /// caller must set the timer again.
     pub(crate) fn on_segment_received(&mut self) -> bool {
         let asked = self.probes > 0;
         if asked {

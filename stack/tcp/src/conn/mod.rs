@@ -1,7 +1,8 @@
 //! One connection: its state, its send and receive sides, and its pending acknowledgements.
 //!
-//! Fields are ordered by access frequency: fields that every segment touches come first, fields of set-up and teardown
-//! last. The modules `input` (segments) and `output` (transmission) implement the behaviour.
+//! Fields are ordered by access frequency: fields that every segment touches come first, fields of
+//! set-up and teardown last. The modules `input` (segments) and `output` (transmission) implement
+//! the behaviour.
 
 mod keep_alive;
 mod path_mtu;
@@ -38,9 +39,10 @@ const HEADERS_BYTES: u16 = 40;
 /// The assumed segment size of a peer that announces none, for IPv4 and IPv6 (RFC 9293 s3.7.1).
 const MSS_DEFAULT: [u16; 2] = [536, 1_220];
 
-/// The smallest accepted segment size. MULPDU is EMSS less 6, less up to 3 for padding and 4 for a marker (RFC 5044
-/// s4.5), and must be at least 128. A smaller announcement would make us send mostly headers. Every host accepts
-/// datagrams of 576 octets (RFC 791 s3.1), so segments of 144 bytes always arrive.
+/// The smallest accepted segment size. MULPDU is EMSS less 6, less up to 3 for padding and 4 for a
+/// marker (RFC 5044 s4.5), and must be at least 128. A smaller announcement would make us send
+/// mostly headers. Every host accepts datagrams of 576 octets (RFC 791 s3.1), so segments of 144
+/// bytes always arrive.
 const MSS_MIN: u16 = 144;
 
 /// The states of RFC 9293 s3.3.2.
@@ -107,13 +109,16 @@ impl State {
 pub(crate) struct PendingAck {
     /// An ACK is pending; a data segment can carry it.
     pub(crate) pending: bool,
-    /// The number of ACKs that must leave in this iteration as separate segments, since the peer counts them.
+    /// The number of ACKs that must leave in this iteration as separate segments, since the peer
+    /// counts them.
     pub(crate) immediate: u8,
-    /// The flush round ([`AckQueue::round`](crate::output::AckQueue::round)) in which the pending ACK was scheduled.
+    /// The flush round ([`AckQueue::round`](crate::output::AckQueue::round)) in which the pending
+    /// ACK was scheduled.
     pub(crate) since: u16,
 }
 
-/// The options that both SYNs agreed on. Before the peer's SYN arrives: the options that our SYN offers.
+/// The options that both SYNs agreed on. Before the peer's SYN arrives: the options that our SYN
+/// offers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Negotiated {
     /// Every segment carries timestamps (RFC 7323 s3.2).
@@ -279,7 +284,8 @@ impl Conn {
         self.set_emss();
     }
 
-    /// Withdraws all options but the segment size. A SYN cookie without timestamps has no room for them.
+    /// Withdraws all options but the segment size. A SYN cookie without timestamps has no room for
+    /// them.
     pub(crate) fn clear_offer(&mut self) {
         (self.opts.sack, self.opts.ecn, self.cold.scaled) = (false, false, false);
     }
@@ -336,7 +342,8 @@ impl Conn {
             .min(self.last_rx_at + self.cold.keep_alive.wait)
     }
 
-    /// Returns when the timer that transmission runs must fire: for a retransmission or the user timeout.
+    /// Returns when the timer that transmission runs must fire: for a retransmission or the user
+    /// timeout.
     #[inline]
     pub(crate) fn transmission_deadline(&self) -> Nanos {
         self.snd.timer_at.min(self.snd.progress_at + self.cold.user_timeout)
@@ -351,7 +358,8 @@ impl Conn {
     }
 }
 
-/// Returns the size of the network header beyond IPv4's: 20 bytes for IPv6. Every path's MTU is larger.
+/// Returns the size of the network header beyond IPv4's: 20 bytes for IPv6. Every path's MTU is
+/// larger.
 fn beyond_ipv4(path: &Path) -> u16 {
     (path.ip_bytes() - 20).min(usize::from(path.mtu_bytes())) as u16
 }
@@ -362,8 +370,8 @@ fn mss_default(flow: &Flow) -> u16 {
     if flow.remote.is_ipv6() { ipv6 } else { ipv4 }
 }
 
-/// Returns the largest payload of a segment: the smaller of the peer's segment size and the path's, less the options
-/// that every segment carries (RFC 9293 s3.7.1).
+/// Returns the largest payload of a segment: the smaller of the peer's segment size and the path's,
+/// less the options that every segment carries (RFC 9293 s3.7.1).
 fn emss(peer_mss: u16, mtu_bytes: u16, timestamps: bool) -> u16 {
     let path = mtu_bytes.saturating_sub(HEADERS_BYTES);
     let options = if timestamps { TIMESTAMPS_BYTES as u16 } else { 0 };

@@ -1,9 +1,10 @@
 //! The path MTU, from ICMP messages and from timeouts.
 //!
-//! Takes MTU claims; gives a segment size. Units that are already larger keep their size and are retransmitted in
-//! pieces.
+//! Takes MTU claims; gives a segment size. Units that are already larger keep their size and are
+//! retransmitted in pieces.
 //!
-//! Source: RFC 1191 s3 and s6, RFC 8201 s4, RFC 5927 s7.2, RFC 5044 s4.5 (MULPDU of at least 128), RFC 4821 s7.
+//! Source: RFC 1191 s3 and s6, RFC 8201 s4, RFC 5927 s7.2, RFC 5044 s4.5 (MULPDU of at least 128),
+//! RFC 4821 s7.
 
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
@@ -12,8 +13,8 @@ use ironwarp_types::{Flow, Nanos};
 use super::Conn;
 use crate::output::TcpIo;
 
-/// The smallest accepted path MTU. Every IPv4 host accepts 576 bytes (RFC 791 s3.1) and every IPv6 link carries 1280
-/// (RFC 8200 s5). A forged smaller claim would make us send mostly headers.
+/// The smallest accepted path MTU. Every IPv4 host accepts 576 bytes (RFC 791 s3.1) and every IPv6
+/// link carries 1280 (RFC 8200 s5). A forged smaller claim would make us send mostly headers.
 fn mtu_floor(flow: &Flow) -> u16 {
     if flow.remote.is_ipv4() { 576 } else { 1_280 }
 }
@@ -48,7 +49,8 @@ impl Conn {
         self.path.mtu_bytes().min(self.cold.path_mtu)
     }
 
-    /// Limits packets to `mtu_bytes`. Later units are smaller; existing units are split when retransmitted.
+    /// Limits packets to `mtu_bytes`. Later units are smaller; existing units are split when
+    /// retransmitted.
     #[cold]
     pub(crate) fn on_path_mtu<P: Port>(&mut self, io: &mut TcpIo<'_, P>, mtu_bytes: u16) {
         let mtu_bytes = mtu_bytes.max(mtu_floor(&self.flow()));
@@ -60,7 +62,8 @@ impl Conn {
         self.set_emss();
     }
 
-    /// RFC 5927 s7.2: a timeout confirms a claim, since the segment that it quoted is still not acknowledged.
+    /// RFC 5927 s7.2: a timeout confirms a claim, since the segment that it quoted is still not
+    /// acknowledged.
     #[cold]
     pub(crate) fn confirm_path_mtu<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if let Some((seq, mtu_bytes)) = self.cold.claimed_mtu.take()
@@ -70,9 +73,10 @@ impl Conn {
         }
     }
 
-    /// RFC 4821 s7.7: units of the full segment size are lost repeatedly, and no ICMP message explains it. Either the
-    /// path drops large packets silently, or it has failed. Halves the segment size for a while; trying the old size
-    /// later distinguishes the two. `first` is the payload of the first unit, in bytes.
+    /// RFC 4821 s7.7: units of the full segment size are lost repeatedly, and no ICMP message
+    /// explains it. Either the path drops large packets silently, or it has failed. Halves the
+    /// segment size for a while; trying the old size later distinguishes the two. `first` is the
+    /// payload of the first unit, in bytes.
     #[cold]
     pub(crate) fn suspect_black_hole<P: Port>(&mut self, io: &mut TcpIo<'_, P>, first: u16) {
         let (emss, mtu_bytes) = (self.snd.emss, self.cold.path_mtu);

@@ -11,8 +11,9 @@
 //!   2 to 3     what the peer may send; rcv_adv = RCV.NXT + RCV.WND as last announced, and never moves left
 //! ```
 //!
-//! The window is constant: up to one whole FPDU may wait unread without shrinking it. MPA consumes whole FPDUs, so a
-//! smaller window could keep out the bytes that MPA waits for. Unread bytes beyond that do shrink the window.
+//! The window is constant: up to one whole FPDU may wait unread without shrinking it. MPA consumes
+//! whole FPDUs, so a smaller window could keep out the bytes that MPA waits for. Unread bytes
+//! beyond that do shrink the window.
 //!
 //! Source: RFC 9293 s3.3.1 and s3.8.6.2.2, RFC 7323 s2.
 
@@ -72,7 +73,8 @@ impl ReceiveSide {
         }
     }
 
-    /// The peer's SYN, numbered `irs`, has arrived. Windows are scaled only when both SYNs offer it (RFC 7323 s2.2).
+    /// The peer's SYN, numbered `irs`, has arrived. Windows are scaled only when both SYNs offer it
+    /// (RFC 7323 s2.2).
     pub(crate) fn on_syn(&mut self, irs: Seq, scaled: bool) {
         if !scaled {
             self.wscale = 0;
@@ -87,7 +89,8 @@ impl ReceiveSide {
         self.wscale
     }
 
-    /// Returns the window field of a SYN, which is never scaled (RFC 7323 s2.2). Records the announced edge.
+    /// Returns the window field of a SYN, which is never scaled (RFC 7323 s2.2). Records the
+    /// announced edge.
     pub(crate) fn advertise_window_in_syn(&mut self) -> u16 {
         let field = self.window.min(u32::from(u16::MAX));
         self.rcv_adv = self.rcv_nxt.plus(field);
@@ -96,9 +99,10 @@ impl ReceiveSide {
 
     /// Returns the window field of any other segment. Records the announced edge.
     ///
-    /// In units of 2^wscale the field may miss the edge that was announced before. It is then rounded up, but not
-    /// beyond the bytes that may be buffered. RFC 7323 s2.4 permits a window that seems to shrink by less than one
-    /// unit. Rounding up always would let the window grow while the reader does not read.
+    /// In units of 2^wscale the field may miss the edge that was announced before. It is then
+    /// rounded up, but not beyond the bytes that may be buffered. RFC 7323 s2.4 permits a window
+    /// that seems to shrink by less than one unit. Rounding up always would let the window grow
+    /// while the reader does not read.
     #[inline(always)]
     pub(crate) fn advertise_window(&mut self) -> u16 {
         // Fast: all of the window, which is a number of whole units.
@@ -133,8 +137,8 @@ impl ReceiveSide {
         self.rcv_nxt.plus(self.window.saturating_sub(beyond))
     }
 
-    /// RFC 9293 s3.8.6.2.2: returns whether reading moved the edge far enough for a window update that the peer may be
-    /// waiting for.
+    /// RFC 9293 s3.8.6.2.2: returns whether reading moved the edge far enough for a window update
+    /// that the peer may be waiting for.
     pub(crate) fn needs_window_update(&self, emss: u32) -> bool {
         let announced = self.rcv_adv.since(self.rcv_nxt);
         let gain = self.right_edge().delta(self.rcv_adv);

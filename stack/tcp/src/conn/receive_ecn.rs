@@ -31,8 +31,8 @@ impl EcnEcho {
         (ecn == Ecn::Ce) == (self.echoing && self.dctcp_echo)
     }
 
-    /// Processes the ECN bits of a segment with payload in the window. Returns whether a pending ACK must leave first,
-    /// since the echo changes.
+    /// Processes the ECN bits of a segment with payload in the window. Returns whether a pending
+    /// ACK must leave first, since the echo changes.
     pub(crate) fn on_segment(&mut self, segment: &Segment) -> bool {
         let marked = segment.ecn == Ecn::Ce;
         let before = self.echoing;

@@ -1,10 +1,11 @@
 //! The contents of SACK options: ranges held beyond a gap, and duplicates.
 //!
-//! Takes ranges as they are held; gives blocks, the most recent first. A block is repeated in ACKs while it is among
-//! the four most recent. A range that is no longer reported stays held.
+//! Takes ranges as they are held; gives blocks, the most recent first. A block is repeated in ACKs
+//! while it is among the four most recent. A range that is no longer reported stays held.
 //!
-//! Source: RFC 2018 s4 (the first block contains the segment that triggered the ACK), RFC 2883 s4 (duplicates are
-//! reported once). Cost: none while all bytes arrive in order; otherwise a scan of four blocks.
+//! Source: RFC 2018 s4 (the first block contains the segment that triggered the ACK), RFC 2883 s4
+//! (duplicates are reported once). Cost: none while all bytes arrive in order; otherwise a scan of
+//! four blocks.
 
 use ironwarp_types::Seq;
 
@@ -92,7 +93,8 @@ mod tests {
         sack_ranges.next_blocks(4).iter().map(|block| (block.start.0, block.end.0)).collect()
     }
 
-    /// RFC 2018 s4: the block of the most recent segment first, the others in the order of their last change.
+    /// RFC 2018 s4: the block of the most recent segment first, the others in the order of their
+    /// last change.
     #[test]
     fn the_latest_block_comes_first_and_blocks_that_touch_are_one() {
         let mut sack_ranges = SackRanges::default();

@@ -85,8 +85,8 @@ fn a_segment_is_acceptable_when_any_part_of_it_is_in_the_window() {
 }
 
 proptest! {
-    /// RFC 9293 s3.8.6: the right edge never moves left, for any arrivals and reads, on the fast path as off it.
-    /// RFC 9293 (SHLD-14); RFC 5041 sA; RFC 7323 s2.3 and s2.4.
+    /// RFC 9293 s3.8.6: the right edge never moves left, for any arrivals and reads, on the fast
+    /// path as off it. RFC 9293 (SHLD-14); RFC 5041 sA; RFC 7323 s2.3 and s2.4.
     #[test]
     fn the_right_edge_never_moves_left(
         window in 1u32..1 << 21,

@@ -1,9 +1,9 @@
 //! Round-trip time and retransmission timeout.
 //!
-//! Source: RFC 6298. One segment is timed at a time, never a retransmitted one (Karn's algorithm, s3). The timeout
-//! doubles on each expiry (s5.5) and returns to its base value when new data is acknowledged, since the path works
-//! again and its earlier samples remain valid. Values are nanoseconds; the arithmetic uses shifts. SRTT moves by an
-//! eighth, RTTVAR by a quarter.
+//! Source: RFC 6298. One segment is timed at a time, never a retransmitted one (Karn's algorithm,
+//! s3). The timeout doubles on each expiry (s5.5) and returns to its base value when new data is
+//! acknowledged, since the path works again and its earlier samples remain valid. Values are
+//! nanoseconds; the arithmetic uses shifts. SRTT moves by an eighth, RTTVAR by a quarter.
 
 use ironwarp_types::{Nanos, Seq};
 
@@ -103,8 +103,8 @@ impl Rtt {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
     }
 
-    /// RFC 6298 s5.7: the handshake is complete and a SYN was lost, so there is no sample. The timeout of the first data is at
-    /// least `least`.
+    /// RFC 6298 s5.7: the handshake is complete and a SYN was lost, so there is no sample. The
+    /// timeout of the first data is at least `least`.
     #[cold]
     pub(crate) fn on_syn_lost(&mut self, least: Nanos) {
         let least = least.min(self.rto_max);
@@ -145,7 +145,8 @@ impl Rtt {
     }
 }
 
-/// Returns the mean in which `sample` has a weight of one in 2^`shift`. The parts of both never exceed 64 bits together.
+/// Returns the mean in which `sample` has a weight of one in 2^`shift`. The parts of both never
+/// exceed 64 bits together.
 #[inline(always)]
 fn mean(old: Nanos, sample: Nanos, shift: u32) -> Nanos {
     Nanos(old.0.wrapping_sub(old.0 >> shift).wrapping_add(sample.0 >> shift))

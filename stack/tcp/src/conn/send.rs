@@ -16,7 +16,8 @@
 //!   nor SACKed, nor lost. The congestion window limits it.
 //! ```
 //!
-//! Source: RFC 9293 s3.3.1, s3.8.6, RFC 6675 s4. This struct holds numbers; an arena holds the units.
+//! Source: RFC 9293 s3.3.1, s3.8.6, RFC 6675 s4. This struct holds numbers; an arena holds the
+//! units.
 
 use ironwarp_types::{Nanos, Seq};
 
@@ -62,7 +63,8 @@ pub(crate) struct SendSide {
     pub(crate) fin_queued: bool,
     /// Our FIN is the last unit.
     pub(crate) fin_retained: bool,
-    /// A window or the limit of retained bytes stopped the last transmission. WRITABLE is due when that changes.
+    /// A window or the limit of retained bytes stopped the last transmission. WRITABLE is due when
+    /// that changes.
     pub(crate) tx_blocked: bool,
     pub(crate) timer: Timer,
     /// When the timer expires; [`Nanos::MAX`] while it is stopped.
@@ -177,16 +179,18 @@ impl SendSide {
         self.payload_end().leq(self.snd_una)
     }
 
-    /// Returns how many of `want` sequence numbers at snd_nxt may be sent now; 0 when they must wait.
+    /// Returns how many of `want` sequence numbers at snd_nxt may be sent now; 0 when they must
+    /// wait.
     pub(crate) fn sendable(&self, want: u32) -> u32 {
         if self.cwnd_room() < want { 0 } else { self.apply_sws(want, self.peer_room()) }
     }
 
-    /// Returns how many of `want` sequence numbers fit into `room` of the peer's window: all, or a part where waiting
-    /// could block the connection.
+    /// Returns how many of `want` sequence numbers fit into `room` of the peer's window: all, or a
+    /// part where waiting could block the connection.
     ///
-    /// RFC 9293 s3.8.6.2.1, the sender's silly window syndrome avoidance: a part may leave when nothing is in flight or
-    /// the part is at least half of the largest window that the peer ever offered.
+    /// RFC 9293 s3.8.6.2.1, the sender's silly window syndrome avoidance: a part may leave when
+    /// nothing is in flight or the part is at least half of the largest window that the peer ever
+    /// offered.
     pub(crate) fn apply_sws(&self, want: u32, room: u32) -> u32 {
         let worth_it = room >= want || self.pipe() == 0 || room >= (self.snd_wnd_max >> 1).max(1);
         if worth_it { room.min(want) } else { 0 }
@@ -219,7 +223,8 @@ impl SendSide {
         }
     }
 
-    /// [`SendSide::on_sent`] of the first data after all before was acknowledged: snd_una = snd_nxt = snd_max.
+    /// [`SendSide::on_sent`] of the first data after all before was acknowledged: snd_una = snd_nxt
+    /// = snd_max.
     #[inline(always)]
     pub(crate) fn on_sent_fast(&mut self, now: Nanos, len: u32) {
         debug_assert!(!self.outstanding() && self.snd_nxt == self.snd_max);
@@ -240,8 +245,8 @@ impl SendSide {
         (self.timer, self.timer_at) = (Timer::Rto, self.rto_at);
     }
 
-    /// RFC 8985 s7.2: sets the timer for a tail loss probe if that is earlier than the timeout. Called for peers with
-    /// SACK, outside recovery.
+    /// RFC 8985 s7.2: sets the timer for a tail loss probe if that is earlier than the timeout.
+    /// Called for peers with SACK, outside recovery.
     #[inline(never)]
     pub(crate) fn schedule_tlp(&mut self, now: Nanos, ack_delay: Nanos) {
         if self.rtt.is_measured() && self.snd_wnd > 0 {
@@ -258,8 +263,8 @@ impl SendSide {
         (self.timer, self.timer_at, self.rto_at) = (Timer::Rto, Nanos::MAX, Nanos::MAX);
     }
 
-    /// RFC 9293 s3.10.7.4, fifth step: applies the window of a segment unless an older one would replace a newer.
-    /// Returns whether the window grew.
+    /// RFC 9293 s3.10.7.4, fifth step: applies the window of a segment unless an older one would
+    /// replace a newer. Returns whether the window grew.
     #[inline(always)]
     pub(crate) fn update_window(&mut self, seq: Seq, ack: Seq, window: u16) -> bool {
         let newer = self.snd_wl1.lt(seq) || (self.snd_wl1 == seq && self.snd_wl2.leq(ack));
@@ -274,16 +279,16 @@ impl SendSide {
         self.snd_wnd > before
     }
 
-    /// Returns the sequence number of a segment without payload: snd_max, unless the peer shrank its window and would
-    /// not accept that. Before any window is known: the number after our SYN.
+    /// Returns the sequence number of a segment without payload: snd_max, unless the peer shrank
+    /// its window and would not accept that. Before any window is known: the number after our SYN.
     #[inline]
     pub(crate) fn ack_seq(&self) -> Seq {
         let window = if self.snd_wnd_max == 0 { 1 } else { self.snd_wnd };
         self.snd_max.min(self.snd_una.plus(window)).max(self.snd_una)
     }
 
-    /// Checks that the numbers are in order, the payload between them is retained, and a timer runs while data is
-    /// outstanding.
+    /// Checks that the numbers are in order, the payload between them is retained, and a timer runs
+    /// while data is outstanding.
     pub(crate) fn check(&self, synchronised: bool) -> Result<(), String> {
         let ordered = self.snd_una.leq(self.snd_nxt)
             && self.snd_nxt.leq(self.snd_max)

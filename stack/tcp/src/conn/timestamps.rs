@@ -1,11 +1,12 @@
 //! Timestamps: the clock that a connection shows its peer, and the last value of the peer's clock.
 //!
-//! The clock ticks every 2^20 ns. RFC 7323 s5.4 requires a tick between 1 ms and 1 s. A faster clock would wrap within
-//! the 24 days for which a peer trusts the last value of an idle connection. A slower one might stand still while
-//! sequence numbers wrap; 1 ms is enough up to 16 Tbit/s. Round trips are a hundred times shorter and are measured from
-//! transmission times instead. Every connection's clock has its own offset, a keyed hash of its endpoints (RFC 7323
-//! s7.1). The clock therefore does not reveal the uptime, and it continues where an earlier connection of the same
-//! endpoints stopped, as RFC 6191 requires.
+//! The clock ticks every 2^20 ns. RFC 7323 s5.4 requires a tick between 1 ms and 1 s. A faster
+//! clock would wrap within the 24 days for which a peer trusts the last value of an idle
+//! connection. A slower one might stand still while sequence numbers wrap; 1 ms is enough up to 16
+//! Tbit/s. Round trips are a hundred times shorter and are measured from transmission times
+//! instead. Every connection's clock has its own offset, a keyed hash of its endpoints
+//! (RFC 7323 s7.1). The clock therefore does not reveal the uptime, and it continues where an
+//! earlier connection of the same endpoints stopped, as RFC 6191 requires.
 //!
 //! Source: RFC 7323 s3 to s5. Cost: one shift, two additions and one comparison per segment.
 
@@ -54,14 +55,15 @@ impl TimestampState {
         (value.wrapping_sub(self.ts_recent) as i32) < 0
     }
 
-    /// RFC 7323 s5.5: returns whether the connection was idle for so long that TS.Recent is invalid.
+    /// RFC 7323 s5.5: returns whether the connection was idle for so long that TS.Recent is
+    /// invalid.
     #[cold]
     pub(crate) fn is_ts_recent_expired(&self, now: Nanos) -> bool {
         now.since(self.ts_recent_at) > TS_RECENT_LIFETIME
     }
 
-    /// RFC 7323 s4.3, (2) and (3): takes the value of an acceptable segment that begins at or before Last.ACK.sent. A
-    /// delayed ACK thus echoes the first segment that it covers.
+    /// RFC 7323 s4.3, (2) and (3): takes the value of an acceptable segment that begins at or
+    /// before Last.ACK.sent. A delayed ACK thus echoes the first segment that it covers.
     #[inline]
     pub(crate) fn update_recent(&mut self, now: Nanos, seq: Seq, value: u32) {
         if seq.leq(self.last_ack_sent) {

@@ -17,8 +17,8 @@ impl<P: Port> Tcp<P> {
         self.slots.len().wrapping_sub(self.free.len()) as u32
     }
 
-    /// Sends up to `segments_max` segments of a connection. The order is: retransmissions, units pulled from `source`
-    /// while both windows take a whole one, a due FIN.
+    /// Sends up to `segments_max` segments of a connection. The order is: retransmissions, units
+    /// pulled from `source` while both windows take a whole one, a due FIN.
     #[inline]
     pub fn transmit(
         &mut self,
@@ -34,8 +34,8 @@ impl<P: Port> Tcp<P> {
         }
     }
 
-    /// Sends the ACKs that have been pending for a whole iteration without payload to carry them, and those that must
-    /// not wait. Call once per iteration.
+    /// Sends the ACKs that have been pending for a whole iteration without payload to carry them,
+    /// and those that must not wait. Call once per iteration.
     pub fn flush_acks(&mut self, now: Nanos, wires: &mut Wires<P>) {
         if self.shared.acks.is_empty() {
             return;
@@ -95,9 +95,11 @@ impl<P: Port> Tcp<P> {
         }
     }
 
-    /// Returns when to call [`Tcp::on_timers`] next. May be early, since timers are re-armed lazily.
+    /// Returns when to call [`Tcp::on_timers`] next. May be early, since timers are re-armed
+    /// lazily.
     ///
-    /// Pending ACKs are not included: they leave with the next [`Tcp::flush_acks`], see [`Tcp::has_pending_acks`].
+    /// Pending ACKs are not included: they leave with the next [`Tcp::flush_acks`], see
+    /// [`Tcp::has_pending_acks`].
     pub fn next_deadline(&self) -> Option<Nanos> {
         let timers = self.shared.wheel.next_deadline().unwrap_or(Nanos::MAX);
         let next = timers.min(self.time_wait.next_deadline().unwrap_or(Nanos::MAX));
@@ -109,8 +111,9 @@ impl<P: Port> Tcp<P> {
         !self.shared.acks.is_empty()
     }
 
-    /// Closes our direction. The FIN follows everything pulled so far, and nothing more is pulled. Returns CLOSED when
-    /// the connection ends at once, which happens before the peer has answered; otherwise that event follows.
+    /// Closes our direction. The FIN follows everything pulled so far, and nothing more is pulled.
+    /// Returns CLOSED when the connection ends at once, which happens before the peer has answered;
+    /// otherwise that event follows.
     pub fn close(&mut self, now: Nanos, id: ConnId, wires: &mut Wires<P>) -> TcpEvents {
         let Some((conn, mut io)) = self.conn_and_io(id, now, wires) else { return TcpEvents::empty() };
         let before = conn.state;
@@ -128,8 +131,8 @@ impl<P: Port> Tcp<P> {
         self.on_state_change(id.slot, before, now);
     }
 
-    /// Ends a connection with a reset before its user took anything from it, so that nothing needs an acknowledgement of its
-    /// own. No event follows.
+    /// Ends a connection with a reset before its user took anything from it, so that nothing needs
+    /// an acknowledgement of its own. No event follows.
     pub fn refuse(&mut self, now: Nanos, id: ConnId, wires: &mut Wires<P>) {
         let Some((conn, mut io)) = self.conn_and_io(id, now, wires) else { return };
         let before = conn.state;
@@ -137,8 +140,8 @@ impl<P: Port> Tcp<P> {
         self.on_state_change(id.slot, before, now);
     }
 
-    /// Releases the connection's slot. A connection that has not ended is removed silently; the peer's next segment is
-    /// answered with a reset.
+    /// Releases the connection's slot. A connection that has not ended is removed silently; the
+    /// peer's next segment is answered with a reset.
     pub fn release(&mut self, id: ConnId) {
         let Some(conn) = self.conn(id) else { return };
         if conn.state == State::SynReceived && conn.cold.listener.is_some() {
@@ -160,8 +163,8 @@ impl<P: Port> Tcp<P> {
         }
     }
 
-    /// Returns whether [`Tcp::transmit`] has something to send even with an empty source: a retransmission, the rest of
-    /// a unit, or a FIN.
+    /// Returns whether [`Tcp::transmit`] has something to send even with an empty source: a
+    /// retransmission, the rest of a unit, or a FIN.
     #[inline]
     pub fn wants_transmit(&self, id: ConnId) -> bool {
         self.conn(id).is_some_and(Conn::wants_transmit)
@@ -173,7 +176,8 @@ impl<P: Port> Tcp<P> {
         self.conn(id).map_or(0, |conn| conn.snd.acked_bytes)
     }
 
-    /// Returns the maximum size of a unit in bytes: the effective maximum segment size. At least 144.
+    /// Returns the maximum size of a unit in bytes: the effective maximum segment size. At least
+    /// 144.
     pub fn emss(&self, id: ConnId) -> usize {
         self.conn(id).map_or(0, |conn| usize::from(conn.snd.emss))
     }
@@ -193,7 +197,8 @@ impl<P: Port> Tcp<P> {
         self.conn(id).and_then(|conn| conn.cold.listener)
     }
 
-    /// Returns the state. CLOSED for a stale id and for a connection whose TIME-WAIT continues without it.
+    /// Returns the state. CLOSED for a stale id and for a connection whose TIME-WAIT continues
+    /// without it.
     pub fn state(&self, id: ConnId) -> State {
         self.conn(id).map_or(State::Closed, |conn| conn.state)
     }

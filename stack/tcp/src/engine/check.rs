@@ -8,8 +8,8 @@ use crate::input::check_received;
 use crate::queue::UnitState;
 
 impl<P: Port> Tcp<P> {
-    /// Checks all invariants: sequence numbers in order, queues contiguous and disjoint, units covering the outstanding
-    /// data, timers armed, tables consistent, no frame leaked.
+    /// Checks all invariants: sequence numbers in order, queues contiguous and disjoint, units
+    /// covering the outstanding data, timers armed, tables consistent, no frame leaked.
     pub fn check(&self) -> Result<(), String> {
         let mut in_flow_table = 0;
         let (mut received, mut retained, mut half_open) = (0, 0, 0);

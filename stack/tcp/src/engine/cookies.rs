@@ -8,15 +8,16 @@
 //!   | clock | window scale | SACK | ECN |                                          our timestamp, if the peer offers them
 //! ```
 //!
-//! While the queue of half-open connections is full, takes a SYN and gives the sequence number and timestamp of a
-//! stateless SYN-ACK. Takes the ACK of that SYN-ACK and gives the options that the SYN offered. A cookie is valid for
-//! 34 to 68 seconds. Cookies are accepted only while a valid one exists, so guessing is impossible at other times. A
-//! guess succeeds with a probability of 2^-28. A segment that overtook the first one is recognised, since the peer's ISN is
-//! added to the hash: a reset would end a connection that the first segment opens.
+//! While the queue of half-open connections is full, takes a SYN and gives the sequence number and
+//! timestamp of a stateless SYN-ACK. Takes the ACK of that SYN-ACK and gives the options that the
+//! SYN offered. A cookie is valid for 34 to 68 seconds. Cookies are accepted only while a valid one
+//! exists, so guessing is impossible at other times. A guess succeeds with a probability of 2^-28.
+//! A segment that overtook the first one is recognised, since the peer's ISN is added to the hash:
+//! a reset would end a connection that the first segment opens.
 //!
-//! Source: RFC 4987 s3.6 and its appendix A; RFC 7323 s5.4 for the timestamp. The encoding replaces the low 6 bits of
-//! the clock and never exceeds the connection's clock. Without timestamps, window scale, SACK and ECN are not used.
-//! Cost: one keyed hash per SYN or ACK.
+//! Source: RFC 4987 s3.6 and its appendix A; RFC 7323 s5.4 for the timestamp. The encoding replaces
+//! the low 6 bits of the clock and never exceeds the connection's clock. Without timestamps, window
+//! scale, SACK and ECN are not used. Cost: one keyed hash per SYN or ACK.
 
 use ironwarp_types::{Flow, Nanos, Seq};
 
@@ -26,8 +27,8 @@ use crate::header::{Flags, Segment, SynOptions, Timestamps};
 /// A period is 2^35 ns, 34 s. Cookies of the current and the previous period are valid.
 const PERIOD_SHIFT: u32 = 35;
 
-/// The segment sizes that a cookie can encode: the smallest accepted size, the defaults of IPv4 and IPv6, common
-/// tunnels, Ethernet, and jumbo frames over IPv6 and IPv4.
+/// The segment sizes that a cookie can encode: the smallest accepted size, the defaults of IPv4 and
+/// IPv6, common tunnels, Ethernet, and jumbo frames over IPv6 and IPv4.
 const MSS: [u16; 8] = [144, 536, 1_220, 1_360, 1_440, 1_460, 8_940, 8_960];
 
 const HASH_BITS: u32 = (1 << 28) - 1;
@@ -119,8 +120,8 @@ pub(super) fn syn_flags(ack: &Segment) -> Flags {
     if ecn { Flags::SYN | Flags::ECE | Flags::CWR } else { Flags::SYN }
 }
 
-/// Returns the timestamp of a SYN-ACK that encodes an offer: the latest value with these bits that is not ahead of
-/// `clock`.
+/// Returns the timestamp of a SYN-ACK that encodes an offer: the latest value with these bits that
+/// is not ahead of `clock`.
 pub(super) fn cookie_timestamp(clock: u32, offer: &SynOptions, ecn: bool) -> u32 {
     let scale = offer.window_scale.map_or(NO_SCALE, u32::from);
     let bits = scale << 2 | u32::from(offer.sack_permitted) << 1 | u32::from(ecn);

@@ -1,4 +1,5 @@
-//! Demultiplexing of arriving segments: to a connection, to TIME-WAIT, to a listener, or to none of them.
+//! Demultiplexing of arriving segments: to a connection, to TIME-WAIT, to a listener, or to none of
+//! them.
 
 use core::convert::Infallible;
 
@@ -17,8 +18,8 @@ use crate::{ConnId, TcpEvents};
 impl<P: Port> Tcp<P> {
     /// Processes a segment from `net`. Returns the connection and its events, if there are any.
     ///
-    /// `path` returns the route back to the sender. It is called only to answer a segment without a connection, or to
-    /// open one.
+    /// `path` returns the route back to the sender. It is called only to answer a segment without a
+    /// connection, or to open one.
     pub fn on_segment(
         &mut self,
         now: Nanos,
@@ -33,7 +34,8 @@ impl<P: Port> Tcp<P> {
         }
     }
 
-    /// [`Tcp::on_segment`] that lends the payload of a fast segment to `reader`, as [`Tcp::on_fast_frame`] does.
+    /// [`Tcp::on_segment`] that lends the payload of a fast segment to `reader`, as
+    /// [`Tcp::on_fast_frame`] does.
     #[inline]
     pub fn on_segment_lending<R>(
         &mut self,
@@ -78,7 +80,8 @@ impl<P: Port> Tcp<P> {
         None
     }
 
-    /// Returns the flow table's value: the slot of a connection, or an entry of the TIME-WAIT table after the slots.
+    /// Returns the flow table's value: the slot of a connection, or an entry of the TIME-WAIT
+    /// table after the slots.
     #[inline]
     pub(super) fn find(&self, hash: u32, flow: &Flow) -> Option<u32> {
         self.flows.lookup(hash, |at| match self.slots.get(at as usize) {
@@ -89,7 +92,8 @@ impl<P: Port> Tcp<P> {
         })
     }
 
-    // Inlined into the receive path of the core loop: called, it copies its arguments, 50 instructions a segment.
+    // Tuning: inlined into the receive path of the core loop. Called, it copies its arguments, 50
+    // instructions a segment.
     #[inline(always)]
     fn on_connection_segment<R>(
         &mut self,
@@ -149,8 +153,8 @@ impl<P: Port> Tcp<P> {
         }
     }
 
-    /// RFC 9293 s3.10.7.1 and s3.10.7.2: no connection. A SYN for a listener opens one; any other segment but a reset
-    /// is answered with a reset.
+    /// RFC 9293 s3.10.7.1 and s3.10.7.2: no connection. A SYN for a listener opens one; any other
+    /// segment but a reset is answered with a reset.
     #[cold]
     fn on_no_connection(
         &mut self,

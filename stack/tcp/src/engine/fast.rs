@@ -155,7 +155,7 @@ impl Conn {
     }
 
     /// Queues payload that no reader takes now: an incomplete FPDU, or bytes behind unread ones.
-    /// Not inlined, since most payload is consumed in its frame.
+    /// Tuning: not inlined, since most payload is consumed in its frame.
     #[inline(never)]
     pub(crate) fn on_rest<P: Port>(
         &mut self,

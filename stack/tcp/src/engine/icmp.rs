@@ -1,7 +1,7 @@
 //! ICMP errors about our segments.
 //!
-//! An ICMP error is accepted only when the segment that it quotes is in flight, which an off-path attacker would have
-//! to guess. Its effect is limited even then.
+//! An ICMP error is accepted only when the segment that it quotes is in flight, which an off-path
+//! attacker would have to guess. Its effect is limited even then.
 //!
 //! | | before both SYNs are acknowledged | afterwards |
 //! | --- | --- | --- |
@@ -11,8 +11,8 @@
 //!
 //! A recorded error adds UNREACHABLE to a later TIMED_OUT.
 //!
-//! Source: RFC 5927 s4.1 (sequence check), s5.2 (hard errors are soft), s7.2 (path MTU), RFC 1122 s4.2.3.9, RFC 1191,
-//! RFC 8201.
+//! Source: RFC 5927 s4.1 (sequence check), s5.2 (hard errors are soft), s7.2 (path MTU),
+//! RFC 1122 s4.2.3.9, RFC 1191, RFC 8201.
 
 use core::num::NonZeroU16;
 
@@ -74,8 +74,9 @@ impl Conn {
         }
     }
 
-    /// RFC 5927 s7.2: while nothing was acknowledged, no segment of this size is known to have arrived, and the claim
-    /// is plausible. Later it must be confirmed by a timeout, since progress disproves it.
+    /// RFC 5927 s7.2: while nothing was acknowledged, no segment of this size is known to have
+    /// arrived, and the claim is plausible. Later it must be confirmed by a timeout, since progress
+    /// disproves it.
     fn on_too_big<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,

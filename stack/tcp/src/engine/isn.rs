@@ -1,7 +1,7 @@
 //! Initial sequence numbers and ephemeral ports that an off-path attacker cannot guess.
 //!
-//! Source: RFC 6528 s3 (ISN = M + F(flow, secret), where M is a 4-microsecond clock) and RFC 6056 s3.3.3 (a keyed
-//! offset per destination, and a counter). F is SipHash-1-3.
+//! Source: RFC 6528 s3 (ISN = M + F(flow, secret), where M is a 4-microsecond clock) and
+//! RFC 6056 s3.3.3 (a keyed offset per destination, and a counter). F is SipHash-1-3.
 
 use core::hash::Hasher;
 use core::net::{IpAddr, SocketAddr};
@@ -45,7 +45,8 @@ impl IsnGenerator {
         hasher.finish() as u32
     }
 
-    /// Returns the offset of a connection's timestamp clock: constant for two endpoints, and secret.
+    /// Returns the offset of a connection's timestamp clock: constant for two endpoints, and
+    /// secret.
     pub(super) fn ts_offset(&self, flow: &Flow) -> u32 {
         let mut hasher = self.hasher(3);
         write_address(&mut hasher, flow.local);

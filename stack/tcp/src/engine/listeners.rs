@@ -1,4 +1,5 @@
-//! The listeners of one core. Only SYNs of unknown flows search them, so a linear scan is sufficient.
+//! The listeners of one core. Only SYNs of unknown flows search them, so a linear scan is
+//! sufficient.
 
 use core::net::SocketAddr;
 
@@ -41,7 +42,8 @@ impl Listeners {
         }
     }
 
-    /// Returns the listener for `local`: one for this exact address before one for all addresses of its family.
+    /// Returns the listener for `local`: one for this exact address before one for all addresses of
+    /// its family.
     pub(super) fn find(&self, local: SocketAddr) -> Option<ListenerId> {
         self.find_exact(|at| at == local).or_else(|| {
             self.find_exact(|at| {

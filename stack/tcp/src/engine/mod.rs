@@ -1,8 +1,8 @@
 //! The engine of one core: maps segments to connections and handles segments without one.
 //!
-//! Connections lie in a slab. The flow table maps a segment's hash to a slot, or to an entry of the TIME-WAIT table,
-//! whose values follow those of the slab. A [`ConnId`] is a slot and a generation. A call with the id of a released
-//! connection does nothing.
+//! Connections lie in a slab. The flow table maps a segment's hash to a slot, or to an entry of the
+//! TIME-WAIT table, whose values follow those of the slab. A [`ConnId`] is a slot and a generation.
+//! A call with the id of a released connection does nothing.
 
 mod api;
 mod check;
@@ -44,21 +44,24 @@ struct Slot {
     generation: u32,
 }
 
-// docs/design-decisions.md allows 2 KiB for an idle connection with its timer and its share of the tables.
+// docs/design-decisions.md allows 2 KiB for an idle connection with its timer and its share of the
+// tables.
 const _: () = assert!(size_of::<Slot>() == 832);
 
 /// TCP for one core: connections, listeners, timers and TIME-WAIT. See the crate documentation.
 ///
-/// In each iteration the core loop calls [`Tcp::on_segment`] for every segment, [`Tcp::on_timers`] when one is due,
-/// [`Tcp::transmit`] for every connection with something to send, then [`Tcp::flush_acks`]. The engine keeps at most
-/// one unused transmit frame: the one that a source left empty.
+/// In each iteration the core loop calls [`Tcp::on_segment`] for every segment, [`Tcp::on_timers`]
+/// when one is due, [`Tcp::transmit`] for every connection with something to send, then
+/// [`Tcp::flush_acks`]. The engine keeps at most one unused transmit frame: the one that a source
+/// left empty.
 pub struct Tcp<P: Port> {
     slots: Box<[Slot]>,
     /// Free slots, used last in, first out.
     free: Vec<u32>,
     shared: EngineShared<P>,
     flows: FlowTable,
-    /// The slot of the last fast segment. The next one often is of the same connection, which its key shows.
+    /// The slot of the last fast segment. The next one often is of the same connection, which its
+    /// key shows.
     last_fast: u32,
     hasher: FlowHasher,
     listeners: Listeners,
@@ -71,14 +74,17 @@ pub struct Tcp<P: Port> {
     reused_snd_nxt: Option<Seq>,
 }
 
-/// The upper limit of connections: slots and TIME-WAIT entries must fit the values of the flow table.
+/// The upper limit of connections: slots and TIME-WAIT entries must fit the values of the flow
+/// table.
 const CONNECTIONS_MAX: u32 = 1 << 28;
 
 impl<P: Port> Tcp<P> {
-    /// Creates an engine with room for everything that its configuration allows. Nothing is allocated afterwards.
+    /// Creates an engine with room for everything that its configuration allows. Nothing is
+    /// allocated afterwards.
     ///
-    /// `hasher` is the one that `net` uses for [`TcpSegment::hash`](ironwarp_net::TcpSegment::hash). `secret` keys
-    /// initial sequence numbers and ephemeral ports; every process must choose a new one.
+    /// `hasher` is the one that `net` uses for
+    /// [`TcpSegment::hash`](ironwarp_net::TcpSegment::hash). `secret` keys initial sequence numbers
+    /// and ephemeral ports; every process must choose a new one.
     pub fn new(mut config: TcpConfig, hasher: FlowHasher, secret: [u64; 2], stats: CoreStats) -> Self {
         config.connections_max = config.connections_max.clamp(1, CONNECTIONS_MAX);
         config.time_wait_max = config.time_wait_max.min(CONNECTIONS_MAX);
@@ -124,8 +130,8 @@ impl<P: Port> Tcp<P> {
         Some(ConnId { slot, generation })
     }
 
-    /// Handles a state change. A connection that has ended leaves the flow table, and TIME-WAIT continues without it.
-    /// `before` is the previous state.
+    /// Handles a state change. A connection that has ended leaves the flow table, and TIME-WAIT
+    /// continues without it. `before` is the previous state.
     #[cold]
     #[inline(never)]
     fn on_state_change(&mut self, slot: u32, before: State, now: Nanos) {

@@ -26,14 +26,14 @@ impl<P: Port> Tcp<P> {
         self.listeners.remove(id);
     }
 
-    /// Returns a local port for a connection from `local` to `remote`, or `None` when all are in use. A port in TIME-WAIT
-    /// is in use until [`Tcp::connect`] may reuse it (RFC 6191 s2).
+    /// Returns a local port for a connection from `local` to `remote`, or `None` when all are in
+    /// use. A port in TIME-WAIT is in use until [`Tcp::connect`] may reuse it (RFC 6191 s2).
     pub fn ephemeral_port(&mut self, now: Nanos, local: IpAddr, remote: SocketAddr) -> Option<u16> {
         self.ephemeral_port_where(now, local, remote, |_, _| true)
     }
 
-    /// As [`Tcp::ephemeral_port`], but only ports whose flow and hash `is_on_this_core` accepts. With several cores,
-    /// the peer's segments then arrive on the core that chose the port.
+    /// As [`Tcp::ephemeral_port`], but only ports whose flow and hash `is_on_this_core` accepts.
+    /// With several cores, the peer's segments then arrive on the core that chose the port.
     pub fn ephemeral_port_where(
         &mut self,
         now: Nanos,
@@ -79,7 +79,8 @@ impl<P: Port> Tcp<P> {
         self.start_handshake(now, conn, wires).ok_or(ConnectError::Full)
     }
 
-    /// Fails if a connection or a TIME-WAIT that must continue occupies the flow. Ends a TIME-WAIT that may be reused.
+    /// Fails if a connection or a TIME-WAIT that must continue occupies the flow. Ends a TIME-WAIT
+    /// that may be reused.
     fn leave_time_wait(&mut self, now: Nanos, hash: u32, flow: &Flow) -> Result<(), ConnectError> {
         let Some(found) = self.find(hash, flow) else { return Ok(()) };
         let base = self.shared.config.connections_max;
@@ -165,9 +166,10 @@ impl<P: Port> Tcp<P> {
         io.send_control(&conn.path, conn.ports, header, options.as_slice());
     }
 
-    /// The ACK of a stateless SYN-ACK opens the connection if it returns a valid cookie. Returns `Some` with the slot,
-    /// `Some(None)` if no slot is free or an earlier segment of the peer is missing, and `None` if there is no valid cookie.
-    /// With `Some(None)` no reply is sent, and the peer's next segment may return the cookie again.
+    /// The ACK of a stateless SYN-ACK opens the connection if it returns a valid cookie. Returns
+    /// `Some` with the slot, `Some(None)` if no slot is free or an earlier segment of the peer is
+    /// missing, and `None` if there is no valid cookie. With `Some(None)` no reply is sent, and the
+    /// peer's next segment may return the cookie again.
     #[cold]
     pub(super) fn accept_syn_cookie(
         &mut self,
@@ -216,8 +218,8 @@ impl<P: Port> Tcp<P> {
         self.flows.insert(hash, slot).ok()?;
         self.free.pop();
         let (iss, ts_offset) = (self.isn_generator.iss(now, &flow), self.isn_generator.ts_offset(&flow));
-        // RFC 9293 s3.6.1: a connection leaves TIME-WAIT only with a number beyond all numbers of the old connection.
-        // The ISN clock is slower than fast connections.
+        // RFC 9293 s3.6.1: a connection leaves TIME-WAIT only with a number beyond all numbers of
+        // the old connection. The ISN clock is slower than fast connections.
         let iss = reused_snd_nxt.filter(|&last| iss.leq(last)).map_or(iss, |last| last.plus(REUSED_ISS_GAP));
         Some(NewConn { slot, flow, hash, path, iss, ts_offset, now })
     }
@@ -233,12 +235,12 @@ impl<P: Port> Tcp<P> {
     }
 }
 
-/// The distance from the last number of an old connection to the ISN of a new one, when the ISN clock is behind: more
-/// than an unscaled window.
+/// The distance from the last number of an old connection to the ISN of a new one, when the ISN
+/// clock is behind: more than an unscaled window.
 const REUSED_ISS_GAP: u32 = 1 << 16;
 
-/// RFC 9293 s3.9.1.1, MUST-46: returns whether an endpoint is not a single host's. `net` checks subnet broadcast
-/// addresses.
+/// RFC 9293 s3.9.1.1, MUST-46: returns whether an endpoint is not a single host's. `net` checks
+/// subnet broadcast addresses.
 fn is_invalid_endpoint(end: SocketAddr) -> bool {
     let broadcast = matches!(end.ip(), IpAddr::V4(v4) if v4.is_broadcast());
     end.port() == 0 || end.ip().is_unspecified() || end.ip().is_multicast() || broadcast

@@ -1,4 +1,5 @@
-//! The in-order bytes of one connection, lent to the layer above, and a view of the bytes beyond a gap.
+//! The in-order bytes of one connection, lent to the layer above, and a view of the bytes beyond a
+//! gap.
 
 use ironwarp_llp::{ByteStream, LatestArrival, OutOfOrderBytes};
 use ironwarp_port::{Frame, Port};
@@ -11,7 +12,8 @@ use crate::header::SackBlock;
 use crate::output::EngineShared;
 use crate::queue::Piece;
 
-/// The bytes of a connection that arrived in order and are not consumed. They lie in the received frames.
+/// The bytes of a connection that arrived in order and are not consumed. They lie in the received
+/// frames.
 pub struct RxStream<'a, P: Port> {
     /// `None` for a stale id: an empty stream.
     conn: Option<&'a mut Conn>,
@@ -19,7 +21,8 @@ pub struct RxStream<'a, P: Port> {
 }
 
 impl<P: Port> Tcp<P> {
-    /// Returns the readable bytes of a connection. They stay readable after its end until it is released.
+    /// Returns the readable bytes of a connection. They stay readable after its end until it is
+    /// released.
     #[inline]
     pub fn rx(&mut self, id: ConnId) -> RxStream<'_, P> {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation);
@@ -84,7 +87,8 @@ impl<P: Port> RxStream<'_, P> {
         self.conn.as_ref().map_or(Seq(0), |conn| conn.rcv.rcv_nxt.minus(conn.rcv.unread))
     }
 
-    /// Returns the sequence number of the byte at position `at`, and the held pieces from the one that contains it.
+    /// Returns the sequence number of the byte at position `at`, and the held pieces from the one
+    /// that contains it.
     fn out_of_order_from(&self, at: u32) -> (Seq, impl Iterator<Item = &Piece<P::Frame>>) {
         let seq = self.front_seq().plus(at);
         let queues = self.conn.as_ref().map(|conn| &conn.rcv.queues);

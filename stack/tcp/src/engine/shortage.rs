@@ -1,5 +1,5 @@
-//! Taking memory back from connections that keep it from others without progress: at most one holder of each kind a
-//! second.
+//! Taking memory back from connections that keep it from others without progress: at most one
+//! holder of each kind a second.
 
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::Counter;
@@ -26,7 +26,8 @@ impl<P: Port> Tcp<P> {
         }
     }
 
-    /// Aborts the largest of the connections that retain more units than their reserve without progress.
+    /// Aborts the largest of the connections that retain more units than their reserve without
+    /// progress.
     #[cold]
     fn abort_over_quota(
         &mut self,
@@ -57,8 +58,8 @@ impl<P: Port> Tcp<P> {
         events(id, happened);
     }
 
-    /// RFC 2018 s8: discards the bytes that the largest of the connections without progress holds beyond its gap. Its
-    /// peer sends them again.
+    /// RFC 2018 s8: discards the bytes that the largest of the connections without progress holds
+    /// beyond its gap. Its peer sends them again.
     #[cold]
     fn discard_over_quota(&mut self, now: Nanos) {
         let shortage = self.shared.out_of_order_shortage;

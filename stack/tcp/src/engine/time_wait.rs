@@ -1,11 +1,11 @@
 //! TIME-WAIT: flows that are closed in both directions while old segments may still arrive.
 //!
-//! An entry takes about 130 bytes instead of a connection. All entries wait equally long, so one list in order of
-//! arrival is also in order of expiry. An entry whose wait restarts moves to the end. When the table is full, a new
-//! entry replaces the oldest.
+//! An entry takes about 130 bytes instead of a connection. All entries wait equally long, so one
+//! list in order of arrival is also in order of expiry. An entry whose wait restarts moves to the
+//! end. When the table is full, a new entry replaces the oldest.
 //!
-//! Source: RFC 9293 s3.6.1 and s3.10.7.4, RFC 1337 (a reset does not end the wait), RFC 5961 (a SYN is answered with an
-//! ACK), RFC 7323 s5 (timestamps continue), RFC 6191 (ports may be reused).
+//! Source: RFC 9293 s3.6.1 and s3.10.7.4, RFC 1337 (a reset does not end the wait), RFC 5961 (a SYN
+//! is answered with an ACK), RFC 7323 s5 (timestamps continue), RFC 6191 (ports may be reused).
 
 use ironwarp_net::FlowTable;
 use ironwarp_stats::{CoreStats, Counter};
@@ -16,8 +16,8 @@ use crate::header::{Flags, Segment, TxHeader};
 
 const NIL: u32 = u32::MAX;
 
-/// The minimum wait before we reopen a flow: the timestamp clock has then advanced since the last segment of the old
-/// connection.
+/// The minimum wait before we reopen a flow: the timestamp clock has then advanced since the last
+/// segment of the old connection.
 const REOPEN_AFTER: Nanos = Nanos::from_secs(1);
 
 struct Entry {
@@ -74,7 +74,8 @@ impl TimeWait {
         self.len
     }
 
-    /// Takes over the flow of a connection. In `flows`, an entry has the value `base` plus its index.
+    /// Takes over the flow of a connection. In `flows`, an entry has the value `base` plus its
+    /// index.
     pub(super) fn insert(
         &mut self,
         conn: &Conn,
@@ -128,12 +129,14 @@ impl TimeWait {
         Some(header)
     }
 
-    /// RFC 6191 s2, RFC 9293 s3.10.7.4: returns whether a SYN may reuse the flow. A SYN that begins beyond all numbers
-    /// of the old connection cannot be an old segment, nor can an old segment be taken for one of the new connection. A
-    /// SYN with a later timestamp belongs to a later connection, whatever its number.
+    /// RFC 6191 s2, RFC 9293 s3.10.7.4: returns whether a SYN may reuse the flow. A SYN that begins
+    /// beyond all numbers of the old connection cannot be an old segment, nor can an old segment be
+    /// taken for one of the new connection. A SYN with a later timestamp belongs to a later
+    /// connection, whatever its number.
     ///
-    /// Linux reuses a port at once when we closed first. Answering with an ACK would block it, since TIME-WAIT ignores
-    /// its reset. `iss_is_free` states whether our initial sequence number can be chosen, which is not so for a cookie.
+    /// Linux reuses a port at once when we closed first. Answering with an ACK would block it,
+    /// since TIME-WAIT ignores its reset. `iss_is_free` states whether our initial sequence number
+    /// can be chosen, which is not so for a cookie.
     pub(super) fn may_reuse_for_syn(&self, at: u32, segment: &Segment, iss_is_free: bool) -> bool {
         let plain_syn = segment.has(Flags::SYN) && !segment.has(Flags::ACK | Flags::RST | Flags::FIN);
         let Some(entry) = self.entries.get(at as usize).filter(|_| plain_syn) else { return false };
@@ -145,8 +148,8 @@ impl TimeWait {
         }
     }
 
-    /// Returns whether we may connect these endpoints again. Timestamps keep both sides from taking old segments for
-    /// new ones (RFC 6191 s2, RFC 7323 s5, applied to the side in TIME-WAIT).
+    /// Returns whether we may connect these endpoints again. Timestamps keep both sides from taking
+    /// old segments for new ones (RFC 6191 s2, RFC 7323 s5, applied to the side in TIME-WAIT).
     pub(super) fn may_reuse_for_connect(&self, at: u32, now: Nanos) -> bool {
         let entry = self.entries.get(at as usize).filter(|entry| entry.ts.is_some());
         entry.is_some_and(|entry| entry.until + REOPEN_AFTER <= now + self.duration)

@@ -5,8 +5,9 @@
 //!  | ports | seq   | ack   |o f win| sum u | options ... | payload
 //! ```
 //!
-//! Source: RFC 9293 s3.1. A header is parsed once, by value. Parsing fails only for a data offset outside the segment,
-//! which `net` has already checked. Cost: twenty octets in one fixed-size read.
+//! Source: RFC 9293 s3.1. A header is parsed once, by value. Parsing fails only for a data offset
+//! outside the segment, which `net` has already checked. Cost: twenty octets in one fixed-size
+//! read.
 
 mod options;
 mod syn;
@@ -81,7 +82,8 @@ impl Segment {
         self.flags.intersects(flags)
     }
 
-    /// Returns whether flags and options are those of a fast segment: ACK, perhaps PSH, and no option but timestamps.
+    /// Returns whether flags and options are those of a fast segment: ACK, perhaps PSH, and no
+    /// option but timestamps.
     #[inline(always)]
     pub(crate) fn has_fast_layout(&self) -> bool {
         self.flags.difference(Flags::PSH) == Flags::ACK && !self.options.has_sack()

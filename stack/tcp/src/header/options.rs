@@ -1,12 +1,13 @@
 //! The options of every segment: timestamps and selective acknowledgements.
 //!
-//! Takes the octets between header and payload, at most forty; gives values. One length check and one compare of four
-//! octets recognise the two common layouts: no options, and NOP NOP TS, which every segment carries once timestamps are
-//! negotiated. All other layouts are parsed option by option, off the fast path.
+//! Takes the octets between header and payload, at most forty; gives values. One length check and
+//! one compare of four octets recognise the two common layouts: no options, and NOP NOP TS, which
+//! every segment carries once timestamps are negotiated. All other layouts are parsed option by
+//! option, off the fast path.
 //!
-//! Source: RFC 9293 s3.1 and s3.2, RFC 7323 s3.2 and its appendix A, RFC 2018 s3. An unknown option is skipped by its
-//! length (MUST-6). An invalid length ends the list; the options before it remain valid (MUST-7). The first of two
-//! options of one kind counts.
+//! Source: RFC 9293 s3.1 and s3.2, RFC 7323 s3.2 and its appendix A, RFC 2018 s3. An unknown option
+//! is skipped by its length (MUST-6). An invalid length ends the list; the options before it remain
+//! valid (MUST-7). The first of two options of one kind counts.
 
 use arrayvec::ArrayVec;
 use ironwarp_net::TIMESTAMPS_HEAD;
@@ -35,7 +36,8 @@ pub(super) fn parse_timestamps(data: &[u8]) -> Option<Timestamps> {
     Some(Timestamps { tsval, tsecr })
 }
 
-/// A range held by the receiver: `start` is its first sequence number, `end` the one after its last.
+/// A range held by the receiver: `start` is its first sequence number, `end` the one after its
+/// last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SackBlock {
     pub(crate) start: Seq,
@@ -52,7 +54,7 @@ impl SackBlock {
 /// SACK blocks. At most four fit the option space (RFC 2018 s3).
 pub(crate) type SackBlocks = ArrayVec<SackBlock, 4>;
 
-/// The parsed options of a segment: plain data, so that those of a fast segment stay in registers.
+/// The parsed options of a segment: plain data. Tuning: those of a fast segment stay in registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Options {
     pub(crate) timestamps: Option<Timestamps>,
@@ -134,8 +136,8 @@ pub(super) const KIND_SACK_PERMITTED: u8 = 4;
 pub(super) const KIND_SACK: u8 = 5;
 pub(super) const KIND_TIMESTAMPS: u8 = 8;
 
-/// Iterates over the options of a list as kind and data. Ends at the end-of-list option, at the end of the list, and at
-/// the first invalid length: less than two or beyond the list.
+/// Iterates over the options of a list as kind and data. Ends at the end-of-list option, at the end
+/// of the list, and at the first invalid length: less than two or beyond the list.
 pub(super) struct OptionIter<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for OptionIter<'a> {

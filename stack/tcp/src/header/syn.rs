@@ -42,7 +42,8 @@ impl SynOptions {
         options
     }
 
-    /// Returns the list as octets. Timestamps are not included: they are written before it, as in every segment.
+    /// Returns the list as octets. Timestamps are not included: they are written before it, as in
+    /// every segment.
     pub(crate) fn encode(&self) -> OptionBytes {
         let mut list = OptionBytes::EMPTY;
         if let Some(mss) = self.mss {

@@ -36,7 +36,8 @@ impl Conn {
         self.after_ack(io, events)
     }
 
-    /// RFC 5961 s5: an ACK of unsent data, or one older than any window, is a blind guess and draws a challenge ACK.
+    /// RFC 5961 s5: an ACK of unsent data, or one older than any window, is a blind guess and draws
+    /// a challenge ACK.
     fn check_ack_number<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) -> Step {
         let oldest = self.snd.snd_una.minus(self.snd.snd_wnd_max);
         if segment.ack.since(oldest) <= self.snd.snd_max.since(oldest) {
@@ -48,8 +49,8 @@ impl Conn {
     }
 
     fn on_ack<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment, events: &mut TcpEvents) {
-        // If the ACK advances, apply its window together with it, before anything is sent. A duplicate ACK is
-        // recognised by an unchanged window, so its window is applied later.
+        // If the ACK advances, apply its window together with it, before anything is sent. A
+        // duplicate ACK is recognised by an unchanged window, so its window is applied later.
         let advances = segment.ack.gt(self.snd.snd_una);
         let mut grown = advances && self.snd.update_window(segment.seq, segment.ack, segment.window);
         if advances {
@@ -68,7 +69,8 @@ impl Conn {
         }
     }
 
-    /// RFC 9293 s3.8.6.1: a peer that answers window probes is alive, however long its window stays closed.
+    /// RFC 9293 s3.8.6.1: a peer that answers window probes is alive, however long its window stays
+    /// closed.
     #[cold]
     pub(super) fn on_closed_window<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         self.snd.progress_at = io.now;
@@ -89,7 +91,8 @@ impl Conn {
                 NEXT
             }
             State::Closing => {
-                // The ACK of the peer's FIN may still be pending. Send it now, since a closed connection sends nothing.
+                // The ACK of the peer's FIN may still be pending. Send it now, since a closed
+                // connection sends nothing.
                 if self.ack.pending {
                     self.send_ack(io);
                 }
@@ -104,8 +107,8 @@ impl Conn {
         }
     }
 
-    /// Returns whether an ACK that does not advance concerns recovery: it has SACK blocks or an echo, or recovery is
-    /// in progress.
+    /// Returns whether an ACK that does not advance concerns recovery: it has SACK blocks or an
+    /// echo, or recovery is in progress.
     fn needs_recovery(&self, segment: &Segment) -> bool {
         segment.options.has_sack() || self.has_ecn_echo(segment) || self.is_duplicate_ack(segment)
     }
@@ -125,8 +128,8 @@ impl Conn {
         }
     }
 
-    /// Moves SND.UNA to `ack`, outside recovery and without SACK blocks or an echo. Not inlined: the caller has no
-    /// register left for the connection.
+    /// Moves SND.UNA to `ack`, outside recovery and without SACK blocks or an echo. Tuning: not
+    /// inlined, as the caller has no register left for the connection.
     #[inline(never)]
     pub(super) fn on_ack_outside_recovery<P: Port>(
         &mut self,
@@ -147,7 +150,8 @@ impl Conn {
             srtt: srtt.srtt(),
             echo: false,
         });
-        // RFC 6298 s5.2 and s5.3: every ACK of new data restarts the timer while data is outstanding.
+        // RFC 6298 s5.2 and s5.3: every ACK of new data restarts the timer while data is
+        // outstanding.
         if snd.outstanding() {
             snd.restart_rto(io.now);
             if self.opts.sack {
@@ -163,7 +167,8 @@ impl Conn {
         io.arm_for_transmission(self);
     }
 
-    /// Moves SND.UNA and releases the acknowledged units. Returns the count of newly acknowledged sequence numbers.
+    /// Moves SND.UNA and releases the acknowledged units. Returns the count of newly acknowledged
+    /// sequence numbers.
     #[inline(always)]
     pub(crate) fn advance_una<P: Port>(
         &mut self,
@@ -198,8 +203,8 @@ impl Conn {
         }
     }
 
-    /// Sends retained data that is unsent or lost, as far as the windows permit. If frames are missing, the next call
-    /// of transmit or the timer continues.
+    /// Sends retained data that is unsent or lost, as far as the windows permit. If frames are
+    /// missing, the next call of transmit or the timer continues.
     #[cold]
     pub(crate) fn transmit_retained<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         if self.wants_transmit() {
@@ -264,8 +269,9 @@ impl Conn {
         snd.retained_bytes = snd.retained_bytes.saturating_sub(bytes);
     }
 
-    /// docs/semantics.md, Units: an ACK edge inside a unit. If the unit was retransmitted and only its front arrived,
-    /// it is larger than the path or the peer now accepts. The rest follows at once.
+    /// docs/semantics.md, Units: an ACK edge inside a unit. If the unit was retransmitted and only
+    /// its front arrived, it is larger than the path or the peer now accepts. The rest follows at
+    /// once.
     #[cold]
     fn trim_acked<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let snd = &mut self.snd;

@@ -93,7 +93,8 @@ impl Conn {
         self.send_syn(io);
     }
 
-    /// Fifth step in SYN-RECEIVED: the ACK of our SYN opens the connection. Any other ACK is answered with a reset.
+    /// Fifth step in SYN-RECEIVED: the ACK of our SYN opens the connection. Any other ACK is
+    /// answered with a reset.
     pub(super) fn check_ack_in_syn_received<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,

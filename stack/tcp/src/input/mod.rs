@@ -8,9 +8,9 @@
 //!   1 sequence  -> 2 reset -> 4 SYN -> 5 ACK -> 7 text -> 8 FIN           (s3.10.7.4)
 //! ```
 //!
-//! The third step (security compartments) and the sixth (urgent data) do nothing: RFC 9293 s3.8.5 discourages urgent
-//! data, and iWARP never uses it. Each step returns whether the next step runs. Steps change the connection's state and
-//! collect events for the layer above.
+//! The third step (security compartments) and the sixth (urgent data) do nothing: RFC 9293 s3.8.5
+//! discourages urgent data, and iWARP never uses it. Each step returns whether the next step runs.
+//! Steps change the connection's state and collect events for the layer above.
 //!
 //! Cost: a fast segment takes about eleven compares of flags, sequence numbers, options and state.
 //! Its payload is lent in its frame. An ACK that advances also releases the units that it covers.
@@ -43,8 +43,8 @@ const NEXT: Step = ControlFlow::Continue(());
 const DONE: Step = ControlFlow::Break(());
 
 impl Conn {
-    /// Header prediction: returns whether the segment is the next in-order payload or an ACK that advances, without
-    /// anything that needs the general path.
+    /// Header prediction: returns whether the segment is the next in-order payload or an ACK that
+    /// advances, without anything that needs the general path.
     #[inline(always)]
     pub(crate) fn is_fast(&self, segment: &Segment) -> bool {
         let (una, max) = (self.snd.snd_una, self.snd.snd_max);

@@ -10,8 +10,8 @@ use crate::header::{Flags, Segment};
 use crate::output::TcpIo;
 
 impl Conn {
-    /// RFC 9293 figure 7: after a simultaneous open each side's SYN-ACK repeats its SYN. The SYN is old, but the
-    /// acknowledgement is new. The segment is therefore processed without its SYN.
+    /// RFC 9293 figure 7: after a simultaneous open each side's SYN-ACK repeats its SYN. The SYN is
+    /// old, but the acknowledgement is new. The segment is therefore processed without its SYN.
     pub(super) fn complete_simultaneous_open(&self, segment: &mut Segment) {
         let repeats =
             segment.flags.contains(Flags::SYN | Flags::ACK) && segment.seq.plus(1) == self.rcv.rcv_nxt;
@@ -23,15 +23,17 @@ impl Conn {
         }
     }
 
-    /// RFC 7323 s5.3, before the first step: a segment with an old timestamp is a duplicate from before its sequence
-    /// number wrapped. Like any duplicate, it is dropped and acknowledged.
+    /// RFC 7323 s5.3, before the first step: a segment with an old timestamp is a duplicate from
+    /// before its sequence number wrapped. Like any duplicate, it is dropped and acknowledged.
     pub(super) fn check_paws<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) -> Step {
-        // A reset is checked by its sequence number alone. A SYN may come from a restarted peer and is never accepted.
+        // A reset is checked by its sequence number alone. A SYN may come from a restarted peer and
+        // is never accepted.
         if !self.opts.timestamps || segment.has(Flags::RST | Flags::SYN) {
             return NEXT;
         }
         let Some(stamp) = segment.options.timestamps else {
-            // RFC 7323 s3.2: all segments carry timestamps or none do, so this one is not our peer's.
+            // RFC 7323 s3.2: all segments carry timestamps or none do, so this one is not our
+            // peer's.
             io.count(Counter::TcpDropNoTimestamps);
             return DONE;
         };
@@ -47,9 +49,9 @@ impl Conn {
         DONE
     }
 
-    /// RFC 7323 s5.3, R3: an acceptable segment updates TS.Recent, but only after its acknowledgement was checked.
-    /// Otherwise a guessed segment could set TS.Recent so far ahead that all segments of the peer would be rejected
-    /// (RFC 5961 s5).
+    /// RFC 7323 s5.3, R3: an acceptable segment updates TS.Recent, but only after its
+    /// acknowledgement was checked. Otherwise a guessed segment could set TS.Recent so far ahead
+    /// that all segments of the peer would be rejected (RFC 5961 s5).
     pub(super) fn update_ts_recent<P: Port>(&mut self, io: &TcpIo<'_, P>, segment: &Segment) {
         if let Some(stamp) = segment.options.timestamps {
             self.ts.update_recent(io.now, segment.seq, stamp.tsval);
@@ -71,8 +73,8 @@ impl Conn {
         DONE
     }
 
-    /// "If the RCV.WND is zero, no segments will be acceptable, but special allowance should be made to accept valid
-    /// ACKs". Returns whether this applies; the payload is ignored.
+    /// "If the RCV.WND is zero, no segments will be acceptable, but special allowance should be
+    /// made to accept valid ACKs". Returns whether this applies; the payload is ignored.
     fn is_ack_to_closed_window(&self, segment: &Segment) -> bool {
         self.rcv.rcv_adv == self.rcv.rcv_nxt
             && segment.seq == self.rcv.rcv_nxt
@@ -101,8 +103,8 @@ impl Conn {
         }
     }
 
-    /// Second step, with the checks of RFC 5961 s3: accepts a reset only at exactly RCV.NXT. A reset elsewhere in the
-    /// window draws a challenge ACK.
+    /// Second step, with the checks of RFC 5961 s3: accepts a reset only at exactly RCV.NXT. A
+    /// reset elsewhere in the window draws a challenge ACK.
     pub(super) fn check_reset<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -131,9 +133,10 @@ impl Conn {
         DONE
     }
 
-    /// The peer's reset acknowledges what it had received before. RFC 9293 s3.10.7.4 ends the connection in the second step
-    /// without a look at the ACK; what is acknowledged here would be flushed although the peer has it. The ACK is taken
-    /// only from a reset at exactly RCV.NXT, and only in the range of what was sent (RFC 5961 s3.2 and s5.2).
+    /// The peer's reset acknowledges what it had received before. RFC 9293 s3.10.7.4 ends the
+    /// connection in the second step without a look at the ACK; what is acknowledged here would be
+    /// flushed although the peer has it. The ACK is taken only from a reset at exactly RCV.NXT, and
+    /// only in the range of what was sent (RFC 5961 s3.2 and s5.2).
     fn on_ack_of_reset<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment, events: &mut TcpEvents) {
         let una = self.snd.snd_una;
         let is_acceptable = segment.ack.since(una) <= self.snd.snd_max.since(una);
@@ -142,8 +145,8 @@ impl Conn {
         }
     }
 
-    /// Fourth step: a SYN in a synchronised state draws a challenge ACK (RFC 5961 s4). In a half-open connection it
-    /// means that the peer restarted.
+    /// Fourth step: a SYN in a synchronised state draws a challenge ACK (RFC 5961 s4). In a
+    /// half-open connection it means that the peer restarted.
     pub(super) fn check_syn<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) -> Step {
         if !segment.has(Flags::SYN) {
             return NEXT;

@@ -22,8 +22,8 @@ impl Conn {
         events: &mut TcpEvents,
     ) -> Step {
         if !self.state.may_receive() {
-            // The FIN was already processed. A retransmission repeats it; a segment that ends beyond it is not the
-            // peer's.
+            // The FIN was already processed. A retransmission repeats it; a segment that ends
+            // beyond it is not the peer's.
             return if segment.len() > 0 || segment.has(Flags::FIN) {
                 self.acknowledge_again(io)
             } else {
@@ -47,7 +47,8 @@ impl Conn {
         }
         let mut echo = self.echo;
         if echo.on_segment(segment) {
-            // RFC 8257 s3.2: before the echo changes, acknowledge the segments that arrived under the old one.
+            // RFC 8257 s3.2: before the echo changes, acknowledge the segments that arrived under
+            // the old one.
             if self.ack.pending {
                 self.send_ack(io);
             }
@@ -62,8 +63,9 @@ impl Conn {
         DONE
     }
 
-    /// Records the sequence number of a FIN, which may arrive out of order. A FIN before data that the peer sent earlier
-    /// contradicts them and is ignored (RFC 9293 s3.8: nothing follows a FIN).
+    /// Records the sequence number of a FIN, which may arrive out of order. A FIN before data that
+    /// the peer sent earlier contradicts them and is ignored (RFC 9293 s3.8: nothing follows a
+    /// FIN).
     fn record_fin<P: Port>(&mut self, io: &TcpIo<'_, P>, segment: &Segment) {
         if !segment.has(Flags::FIN) || self.rcv.fin.is_some() {
             return;
@@ -134,8 +136,8 @@ impl Conn {
         self.schedule_ack(io);
     }
 
-    /// Returns whether memory is short and a whole FPDU waits unread: the reader is late, and other connections need
-    /// the frames.
+    /// Returns whether memory is short and a whole FPDU waits unread: the reader is late, and other
+    /// connections need the frames.
     #[inline]
     fn over_quota<P: Port>(&self, io: &TcpIo<'_, P>) -> bool {
         self.rcv.unread >= FPDU_MARKED_BYTES_MAX as u32 && io.shared.rx.is_under_pressure()
@@ -213,8 +215,8 @@ impl Conn {
         DONE
     }
 
-    /// Both directions are closed. The engine moves the flow to its TIME-WAIT table, since old segments may still
-    /// arrive.
+    /// Both directions are closed. The engine moves the flow to its TIME-WAIT table, since old
+    /// segments may still arrive.
     pub(super) fn enter_time_wait(&mut self, events: &mut TcpEvents) {
         self.end(TcpEvents::CLOSED, events);
         self.state = State::TimeWait;

@@ -1,9 +1,10 @@
 //! Pending acknowledgements.
 //!
-//! An ACK waits one iteration for a reply to carry it. A segment schedules it in one iteration, and it leaves in the
-//! flush of the next, unless payload carried it. ACKs that the peer counts or waits for do not wait. The ACK of a
-//! segment that is out of order, is a duplicate, fills a gap or has a FIN leaves in the flush of the same iteration
-//! (RFC 5681 s4.2). A burst of in-order segments needs one ACK in all (RFC 9293 s3.10.7.4, MUST-58).
+//! An ACK waits one iteration for a reply to carry it. A segment schedules it in one iteration, and
+//! it leaves in the flush of the next, unless payload carried it. ACKs that the peer counts or
+//! waits for do not wait. The ACK of a segment that is out of order, is a duplicate, fills a gap or
+//! has a FIN leaves in the flush of the same iteration (RFC 5681 s4.2). A burst of in-order
+//! segments needs one ACK in all (RFC 9293 s3.10.7.4, MUST-58).
 //!
 //! ```text
 //!   on_segment -> pending --flush--> aged --flush--> sent
@@ -21,12 +22,14 @@ use crate::header::{Flags, OptionBytes};
 /// The maximum number of duplicate ACKs per connection and iteration: one burst.
 const NOW_MAX: u8 = 32;
 
-/// The connections with a pending ACK. Each is queued at most once, so the queue never exceeds its capacity.
+/// The connections with a pending ACK. Each is queued at most once, so the queue never exceeds its
+/// capacity.
 #[derive(Default)]
 pub(crate) struct AckQueue {
     queued: Box<[bool]>,
     due: Vec<u32>,
-    /// How many of `due` were queued before the last flush. The others only wait, unless one is immediate.
+    /// How many of `due` were queued before the last flush. The others only wait, unless one is
+    /// immediate.
     aged: usize,
     has_immediate: bool,
     round: u16,
@@ -55,8 +58,8 @@ impl AckQueue {
         }
     }
 
-    /// Payload has carried the ACK of a connection, and none of its ACKs is immediate. It leaves the queue if it was
-    /// queued last; otherwise the flush removes it.
+    /// Payload has carried the ACK of a connection, and none of its ACKs is immediate. It leaves
+    /// the queue if it was queued last; otherwise the flush removes it.
     #[inline(always)]
     fn on_carried(&mut self, slot: u32) {
         if self.due.last() == Some(&slot)
@@ -68,8 +71,8 @@ impl AckQueue {
         }
     }
 
-    /// Returns the number of flushes with a non-empty queue. A pending ACK of an earlier round has aged. The counter
-    /// wraps; an ACK that could not be sent for a whole cycle waits once more.
+    /// Returns the number of flushes with a non-empty queue. A pending ACK of an earlier round has
+    /// aged. The counter wraps; an ACK that could not be sent for a whole cycle waits once more.
     #[inline]
     pub(crate) fn round(&self) -> u16 {
         self.round
@@ -81,9 +84,10 @@ impl AckQueue {
         self.due.is_empty()
     }
 
-    /// Calls `send_due` with slot and round for the queued connections whose ACK may be due: all of them if one has an
-    /// immediate ACK, otherwise those that were queued before the last flush. It returns whether an ACK is still pending.
-    /// The queue stays in `owner`, which `send_due` also uses.
+    /// Calls `send_due` with slot and round for the queued connections whose ACK may be due: all of
+    /// them if one has an immediate ACK, otherwise those that were queued before the last flush. It
+    /// returns whether an ACK is still pending. The queue stays in `owner`, which `send_due` also
+    /// uses.
     #[inline]
     pub(crate) fn flush<W>(
         owner: &mut W,
@@ -118,7 +122,8 @@ impl AckQueue {
         }
     }
 
-    /// Ends a round in which the first `visited` connections were processed and `left` of them kept.
+    /// Ends a round in which the first `visited` connections were processed and `left` of them
+    /// kept.
     #[inline]
     fn end_round(&mut self, left: usize, visited: usize) {
         if visited == self.due.len() {
@@ -147,7 +152,8 @@ impl PendingAck {
         lists.schedule(slot);
     }
 
-    /// Schedules `count` ACKs that leave in this iteration, instead of those that were to leave in it before.
+    /// Schedules `count` ACKs that leave in this iteration, instead of those that were to leave in
+    /// it before.
     #[inline]
     pub(crate) fn schedule_immediate(&mut self, lists: &mut AckQueue, slot: u32, count: u8) {
         self.immediate = count;
@@ -177,10 +183,10 @@ impl Conn {
         self.ack.schedule_immediate(&mut io.shared.acks, self.slot, count);
     }
 
-    /// Schedules one more duplicate ACK, since the peer counts them (RFC 5681 s3.2). If an ordinary ACK is pending,
-    /// one more is sent, because it does not count as a duplicate. A peer with SACK reads the blocks instead, which
-    /// describe the segment that triggered the ACK (RFC 2018 s4). Its ACK leaves at once, before the next segment
-    /// changes the blocks.
+    /// Schedules one more duplicate ACK, since the peer counts them (RFC 5681 s3.2). If an ordinary
+    /// ACK is pending, one more is sent, because it does not count as a duplicate. A peer with SACK
+    /// reads the blocks instead, which describe the segment that triggered the ACK (RFC 2018 s4).
+    /// Its ACK leaves at once, before the next segment changes the blocks.
     pub(crate) fn schedule_duplicate_ack<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if self.opts.sack && self.send_ack(io) {
             self.ack.immediate = 0;
@@ -191,8 +197,8 @@ impl Conn {
         self.ack.schedule_immediate(&mut io.shared.acks, self.slot, count);
     }
 
-    /// Returns whether the flush has nothing to do: the ACK is of this iteration, and a reply may still carry it, or a reply
-    /// has carried it.
+    /// Returns whether the flush has nothing to do: the ACK is of this iteration, and a reply may
+    /// still carry it, or a reply has carried it.
     #[inline]
     pub(crate) fn may_wait_for_reply(&self, round: u16) -> bool {
         let is_due = self.ack.pending && self.ack.since != round;
@@ -240,7 +246,8 @@ impl Conn {
         OptionBytes::sack(&self.rcv.sack_ranges.next_blocks(most))
     }
 
-    /// RFC 5961: a challenge ACK, which lets a genuine peer resynchronise. Rate-limited, since anyone can trigger it.
+    /// RFC 5961: a challenge ACK, which lets a genuine peer resynchronise. Rate-limited, since
+    /// anyone can trigger it.
     #[cold]
     pub(crate) fn challenge<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if io.may_challenge() {
@@ -254,7 +261,8 @@ impl Conn {
 mod tests {
     use super::*;
 
-    /// Flushes the queue and returns the slots and rounds that were visited. All stay pending before `sent_from`.
+    /// Flushes the queue and returns the slots and rounds that were visited. All stay pending
+    /// before `sent_from`.
     fn flush(lists: &mut AckQueue, sent_from: u16) -> Vec<(u32, u16)> {
         let mut seen = Vec::new();
         AckQueue::flush(

@@ -44,7 +44,8 @@ impl Conn {
         (header, offer.encode())
     }
 
-    /// Returns the header of a segment of this connection, with the current acknowledgement number and window.
+    /// Returns the header of a segment of this connection, with the current acknowledgement number
+    /// and window.
     #[inline(always)]
     pub(super) fn header(&mut self, now: Nanos, seq: Seq, flags: Flags) -> TxHeader {
         let ack = self.rcv.rcv_nxt;
@@ -83,9 +84,10 @@ impl Conn {
 
     /// RFC 9293 s3.10.5: ends the connection at once, with a reset if the peer may know of it.
     ///
-    /// What has arrived in order is acknowledged: a reset discards what the peer retains, and a message that was delivered
-    /// must not seem lost. The pending ACK leaves first, for peers that read only the sequence number of a reset. The reset
-    /// acknowledges too (RFC 9293 s3.5.2 has it with an ACK where there is no other), in case that ACK is lost.
+    /// What has arrived in order is acknowledged: a reset discards what the peer retains, and a
+    /// message that was delivered must not seem lost. The pending ACK leaves first, for peers that
+    /// read only the sequence number of a reset. The reset acknowledges too (RFC 9293 s3.5.2 has it
+    /// with an ACK where there is no other), in case that ACK is lost.
     #[cold]
     pub(crate) fn abort<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if self.ack.pending && self.state.is_synchronised() {

@@ -5,8 +5,8 @@
 //! nothing is asked twice. The frames and the state are those of the general path (`transmit`),
 //! which sends whatever fails a comparison.
 //!
-//! Not inlined, and the general code behind a branch is a call at the end: the connection stays in a
-//! register. Cost: a call.
+//! Tuning: not inlined, and the general code behind a branch is a call at the end: the connection
+//! stays in a register. Cost: a call.
 
 use ironwarp_llp::UnitSource;
 use ironwarp_net::FAST_HEADER_BYTES;
@@ -21,8 +21,8 @@ use crate::queue::{Unit, UnitState};
 use crate::{Blocked, Transmitted};
 
 impl Conn {
-    /// Pulls one unit and sends it, if the connection is at rest and its path is fast. Continues on the general path if
-    /// there is more to send, or if nothing was sent.
+    /// Pulls one unit and sends it, if the connection is at rest and its path is fast. Continues on
+    /// the general path if there is more to send, or if nothing was sent.
     #[inline(never)]
     pub(super) fn transmit_fast<P: Port>(
         &mut self,

@@ -1,8 +1,8 @@
 //! Transmission: segments of payload, acknowledgements, SYNs, FINs and resets.
 //!
-//! The payload of a frame is written after room for the headers. Then the path writes all headers, and the frame is
-//! sealed. This module never ends a connection. If no
-//! frame is available or the device is full, the segment stays pending, and a timer or the next iteration tries again.
+//! The payload of a frame is written after room for the headers. Then the path writes all headers,
+//! and the frame is sealed. This module never ends a connection. If no frame is available or the
+//! device is full, the segment stays pending, and a timer or the next iteration tries again.
 
 mod acks;
 mod control;
@@ -45,7 +45,8 @@ pub(crate) struct EngineShared<P: Port> {
     pub(crate) spare: Option<P::Frame>,
     /// Frames for the last units of sources, used while the pool is empty.
     terminate_reserve: Vec<P::Frame>,
-    /// The next IP identification. Any value is valid, since no packet of ours may be fragmented (RFC 6864 s4.1).
+    /// The next IP identification. Any value is valid, since no packet of ours may be fragmented
+    /// (RFC 6864 s4.1).
     ident: u16,
     /// Two separate limits, so that counting resets reveals nothing about challenge ACKs to others.
     reset_limiter: ReplyLimiter,
@@ -80,8 +81,8 @@ impl<P: Port> EngineShared<P> {
         }
     }
 
-    /// The connection at `slot` was refused frames for a partial FPDU. If another connection has held the emergency
-    /// reserve for too long, its timer fires now.
+    /// The connection at `slot` was refused frames for a partial FPDU. If another connection has
+    /// held the emergency reserve for too long, its timer fires now.
     #[cold]
     pub(crate) fn on_rx_pressure(&mut self, now: Nanos, slot: u32) {
         if let Some(grant) = self.rx.emergency_reserve()
@@ -92,8 +93,8 @@ impl<P: Port> EngineShared<P> {
         }
     }
 
-    /// The connection at `slot` was refused a unit, since all shared ones are retained. If the holders are to be
-    /// examined, a timer fires now.
+    /// The connection at `slot` was refused a unit, since all shared ones are retained. If the
+    /// holders are to be examined, a timer fires now.
     #[cold]
     pub(crate) fn on_tx_refused(&mut self, now: Nanos, slot: u32) {
         if self.tx_shortage.on_refused(now) {
@@ -101,7 +102,8 @@ impl<P: Port> EngineShared<P> {
         }
     }
 
-    /// The same for out-of-order bytes that were refused because half of the shared frames are in use.
+    /// The same for out-of-order bytes that were refused because half of the shared frames are in
+    /// use.
     pub(crate) fn on_out_of_order_refused(&mut self, now: Nanos, slot: u32) {
         if self.rx.is_half_used() && self.out_of_order_shortage.on_refused(now) {
             self.wheel.arm_by(slot, now);
@@ -153,7 +155,8 @@ impl<P: Port> TcpIo<'_, P> {
         self.shared.wheel.arm(conn.slot, conn.deadline());
     }
 
-    /// Sets the connection's timer after a transmission, which may only have brought the deadline forward.
+    /// Sets the connection's timer after a transmission, which may only have brought the deadline
+    /// forward.
     #[inline(always)]
     pub(crate) fn arm_for_transmission(&mut self, conn: &Conn) {
         if conn.snd.timer_at != Nanos::MAX {
@@ -161,8 +164,8 @@ impl<P: Port> TcpIo<'_, P> {
         }
     }
 
-    /// Returns whether a reset, or an ACK in TIME-WAIT, may be sent now. The rate is limited, since anyone can trigger
-    /// them.
+    /// Returns whether a reset, or an ACK in TIME-WAIT, may be sent now. The rate is limited, since
+    /// anyone can trigger them.
     pub(crate) fn may_reply(&mut self) -> bool {
         let allowed = self.shared.reset_limiter.take(self.now, self.shared.config.replies_per_ms);
         self.count_if_limited(allowed)
@@ -181,8 +184,8 @@ impl<P: Port> TcpIo<'_, P> {
         allowed
     }
 
-    /// Returns a new frame of `len` bytes to fill, unless a spare one is there or the device has none: the fast path of
-    /// [`TcpIo::frame`].
+    /// Returns a new frame of `len` bytes to fill, unless a spare one is there or the device has
+    /// none: the fast path of [`TcpIo::frame`].
     #[inline(always)]
     pub(super) fn alloc_fast(&mut self, len: usize) -> Option<P::Frame> {
         if self.shared.spare.is_some() {
@@ -196,8 +199,8 @@ impl<P: Port> TcpIo<'_, P> {
         Some(frame)
     }
 
-    /// Returns a frame of `len` bytes to fill: the spare one, or another if it was allocated for another port and is too
-    /// small.
+    /// Returns a frame of `len` bytes to fill: the spare one, or another if it was allocated for
+    /// another port and is too small.
     fn frame(&mut self, len: usize) -> Option<P::Frame> {
         let has_room = |frame: &P::Frame| frame.capacity() >= len;
         let frame = self.shared.spare.take().filter(has_room).or_else(|| self.wire.alloc().filter(has_room));
@@ -209,8 +212,8 @@ impl<P: Port> TcpIo<'_, P> {
         None
     }
 
-    /// Returns a frame of up to `len` bytes from the terminate reserve. It may be shorter, since it may come from another
-    /// port; the units that use it are short.
+    /// Returns a frame of up to `len` bytes from the terminate reserve. It may be shorter, since it
+    /// may come from another port; the units that use it are short.
     #[cold]
     #[inline(never)]
     fn take_terminate_reserve(&mut self, len: usize) -> Option<P::Frame> {
@@ -238,8 +241,8 @@ impl<P: Port> TcpIo<'_, P> {
         }
     }
 
-    /// Writes all headers of a frame whose payload is in place, and seals it. `more_options_bytes` counts the options
-    /// that are already in place after the timestamps.
+    /// Writes all headers of a frame whose payload is in place, and seals it. `more_options_bytes`
+    /// counts the options that are already in place after the timestamps.
     #[inline]
     fn finish(
         &mut self,
@@ -299,8 +302,8 @@ impl<P: Port> TcpIo<'_, P> {
         self.push(sealed)
     }
 
-    /// RFC 9293 s3.10.7.1: sends a reset that the sender of a segment accepts. `answering` holds the segment's
-    /// acknowledgement number, if it has one, and its end.
+    /// RFC 9293 s3.10.7.1: sends a reset that the sender of a segment accepts. `answering` holds
+    /// the segment's acknowledgement number, if it has one, and its end.
     #[cold]
     pub(crate) fn send_reset(&mut self, path: &Path, ports: [u16; 2], answering: (Option<Seq>, Seq)) {
         let header = match answering {
@@ -314,9 +317,9 @@ impl<P: Port> TcpIo<'_, P> {
 
 /// The rate limit of replies that anyone can trigger.
 ///
-/// The limit differs from millisecond to millisecond, between half of the setting and all of it. A fixed limit is a
-/// side channel: an attacker who uses up the rest learns how much others used. From that follows whether a guess at
-/// another connection triggered a reply (CVE-2016-5696).
+/// The limit differs from millisecond to millisecond, between half of the setting and all of it. A
+/// fixed limit is a side channel: an attacker who uses up the rest learns how much others used.
+/// From that follows whether a guess at another connection triggered a reply (CVE-2016-5696).
 struct ReplyLimiter {
     millisecond: u64,
     left: u16,
@@ -340,8 +343,8 @@ impl ReplyLimiter {
         allowed
     }
 
-    /// Returns a number below `n` from a linear congruential generator. Its high bits suffice for a limit that is not
-    /// observable.
+    /// Returns a number below `n` from a linear congruential generator. Its high bits suffice for a
+    /// limit that is not observable.
     fn below(&mut self, n: u16) -> u16 {
         self.random =
             self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

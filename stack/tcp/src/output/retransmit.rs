@@ -1,9 +1,11 @@
-//! Transmission of a range of retained data: a lost unit, the rest of one, a tail loss probe, or a one-byte window
-//! probe.
+//! Transmission of a range of retained data: a lost unit, the rest of one, a tail loss probe, or a
+//! one-byte window probe.
 //!
-//! Each range is sent in a new frame with a new header and a copy of the bytes. The driver may still hold the retained
-//! frame, and a sealed frame is never modified. A unit that cannot leave in one piece is split in two, so that the
-//! scoreboard tracks each part. Lost parts of one unit are joined again where they fit into a segment. Off the fast path: used after a loss, or when a window is smaller than a unit.
+//! Each range is sent in a new frame with a new header and a copy of the bytes. The driver may
+//! still hold the retained frame, and a sealed frame is never modified. A unit that cannot leave in
+//! one piece is split in two, so that the scoreboard tracks each part. Lost parts of one unit are
+//! joined again where they fit into a segment. Off the fast path: used after a loss, or when a
+//! window is smaller than a unit.
 
 use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
@@ -60,8 +62,8 @@ impl Conn {
         Ok(len as usize)
     }
 
-    /// No node is free for the rest of a unit. Sends its front like a window probe: one at a time, again after each
-    /// timeout, and untracked until it is acknowledged.
+    /// No node is free for the rest of a unit. Sends its front like a window probe: one at a time,
+    /// again after each timeout, and untracked until it is acknowledged.
     fn send_unsplit<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -76,15 +78,16 @@ impl Conn {
         Err(Blocked::Window)
     }
 
-    /// Splits a unit after its first `len` sequence numbers. Returns whether it now has at most that many.
+    /// Splits a unit after its first `len` sequence numbers. Returns whether it now has at most
+    /// that many.
     fn split_at<P: Port>(&mut self, io: &mut TcpIo<'_, P>, node: u32, len: u32) -> bool {
         let Some(unit) = io.shared.tx.value(node) else { return false };
         let at = unit.seq.plus(len);
         unit.seq_len() <= len || split_unit(&mut io.shared.tx, &mut self.snd.retained, node, at)
     }
 
-    /// RFC 8985 s7.3: sends a tail loss probe regardless of the congestion window: new payload, or the last unit again.
-    /// Returns whether it was a retransmission, or `None` if nothing was sent.
+    /// RFC 8985 s7.3: sends a tail loss probe regardless of the congestion window: new payload, or
+    /// the last unit again. Returns whether it was a retransmission, or `None` if nothing was sent.
     #[cold]
     pub(crate) fn send_loss_probe<P: Port>(&mut self, io: &mut TcpIo<'_, P>) -> Option<bool> {
         let node = self.last_sent(io)?;
@@ -101,8 +104,9 @@ impl Conn {
         self.retransmit(io, node, len.min(emss)).ok().map(|()| true)
     }
 
-    /// RFC 9293 s3.8.6.1: probes a closed window with one byte or the FIN. Data that was in flight when the window
-    /// closed counts as lost. It is retransmitted whole, unit by unit, when the window opens.
+    /// RFC 9293 s3.8.6.1: probes a closed window with one byte or the FIN. Data that was in flight
+    /// when the window closed counts as lost. It is retransmitted whole, unit by unit, when the
+    /// window opens.
     #[cold]
     pub(crate) fn send_window_probe<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         io.count(Counter::TcpWindowProbes);

@@ -1,7 +1,7 @@
 //! The connection's timer: retransmission, window probes, SYNs, the user timeout and FIN-WAIT-2.
 //!
-//! Each connection has one timer, set to its earliest deadline. Source: RFC 6298 s5, RFC 9293 s3.8.3, s3.8.6.1 and
-//! s3.10.8.
+//! Each connection has one timer, set to its earliest deadline. Source: RFC 6298 s5,
+//! RFC 9293 s3.8.3, s3.8.6.1 and s3.10.8.
 
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
@@ -13,7 +13,8 @@ use crate::TcpEvents;
 use crate::conn::{Conn, KeepAliveAction, State, Timer};
 use crate::header::Flags;
 
-/// A core that is later than this with a timer stood still: its process was stopped, or its virtual machine.
+/// A core that is later than this with a timer stood still: its process was stopped, or its virtual
+/// machine.
 const PAUSE_MIN: Nanos = Nanos::from_secs(1);
 
 impl Conn {
@@ -43,9 +44,10 @@ impl Conn {
         events
     }
 
-    /// Moves the start of the peer's silence forward by the time in which this core stood still: it retransmitted nothing and
-    /// read no answer. Without this a pause that exceeds the user timeout ends connections whose peers are alive (RFC 9293
-    /// s3.8.3 counts from retransmissions). A user timeout below two seconds has a lower limit for what is a pause.
+    /// Moves the start of the peer's silence forward by the time in which this core stood still: it
+    /// retransmitted nothing and read no answer. Without this a pause that exceeds the user timeout
+    /// ends connections whose peers are alive (RFC 9293 s3.8.3 counts from retransmissions). A user
+    /// timeout below two seconds has a lower limit for what is a pause.
     fn forgive_pause(&mut self, now: Nanos) {
         let late = now.since(self.snd.timer_at);
         if late < PAUSE_MIN.min(Nanos(self.cold.user_timeout.0 / 2)) {
@@ -58,8 +60,8 @@ impl Conn {
         }
     }
 
-    /// Returns whether a partial FPDU, which the peer does not complete, has kept other connections from frames for too
-    /// long. A whole FPDU means that our own reader is late.
+    /// Returns whether a partial FPDU, which the peer does not complete, has kept other connections
+    /// from frames for too long. A whole FPDU means that our own reader is late.
     fn exceeds_rx_pressure_limit<P: Port>(&self, io: &TcpIo<'_, P>) -> bool {
         let exceeds_rx_pressure_limit = self.rcv.unread < FPDU_MARKED_BYTES_MAX as u32
             && io.shared.rx_pressure_expired(io.now, self.slot);
@@ -81,8 +83,8 @@ impl Conn {
             State::SynSent | State::SynReceived => self.on_syn_timeout(io, events),
             _ if self.snd.snd_wnd == 0 => self.on_persist(io, events),
             _ if self.snd.flight() > 0 => self.on_data_timer(io, events),
-            // The window is open, and at most a probe is in flight: send what was blocked. Data that lacks a frame or a
-            // device keeps its original progress time.
+            // The window is open, and at most a probe is in flight: send what was blocked. Data
+            // that lacks a frame or a device keeps its original progress time.
             _ => {
                 let waiting_since = self.snd.progress_at;
                 self.transmit_retained(io, events);
@@ -118,8 +120,8 @@ impl Conn {
         self.retransmit_syn(io);
     }
 
-    /// RFC 9293 s3.8.6.1: the window was closed for a whole timeout. The peer dropped what was in flight, which is not
-    /// congestion.
+    /// RFC 9293 s3.8.6.1: the window was closed for a whole timeout. The peer dropped what was in
+    /// flight, which is not congestion.
     fn on_persist<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         if self.exceeds_zero_window_limit(io.now) {
             io.count(Counter::TcpZeroWindowAborts);
@@ -133,7 +135,8 @@ impl Conn {
         self.send_window_probe(io);
     }
 
-    /// Returns whether the peer has answered probes for too long without accepting a byte (RFC 6429 s3).
+    /// Returns whether the peer has answered probes for too long without accepting a byte
+    /// (RFC 6429 s3).
     fn exceeds_zero_window_limit(&mut self, now: Nanos) -> bool {
         let acked_bytes = self.snd.acked_bytes;
         let (closed_at, acked_before) = &mut self.cold.window_closed;
@@ -143,8 +146,8 @@ impl Conn {
         now.since(*closed_at) >= self.cold.zero_window_timeout
     }
 
-    /// RFC 9293 s3.8.4: probes an idle peer with an acknowledged sequence number. While data is outstanding, the
-    /// retransmission timer does this instead.
+    /// RFC 9293 s3.8.4: probes an idle peer with an acknowledged sequence number. While data is
+    /// outstanding, the retransmission timer does this instead.
     fn on_keep_alive_timer<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         if !self.state.is_synchronised() || self.snd.outstanding() {
             self.last_rx_at = io.now;

@@ -1,10 +1,12 @@
 //! Transmission of payload: retained data first, then units pulled from the source.
 //!
-//! A unit is pulled only if a full EMSS fits both windows, so every segment starts with an FPDU. If nothing is in
-//! flight, one is pulled anyway: a closed window is probed with it. A unit is written directly to a new frame, after
-//! room for the headers. One clone of the sealed frame is retained, the other is sent.
+//! A unit is pulled only if a full EMSS fits both windows, so every segment starts with an FPDU. If
+//! nothing is in flight, one is pulled anyway: a closed window is probed with it. A unit is written
+//! directly to a new frame, after room for the headers. One clone of the sealed frame is retained,
+//! the other is sent.
 //!
-//! Source: RFC 9293 s3.8.6, RFC 5681, RFC 5044 s5.1. Cost: one frame, one header and one list node per unit; no copy.
+//! Source: RFC 9293 s3.8.6, RFC 5681, RFC 5044 s5.1. Cost: one frame, one header and one list node
+//! per unit; no copy.
 
 use ironwarp_llp::UnitSource;
 use ironwarp_port::{Frame, Port};
@@ -18,7 +20,8 @@ use crate::queue::Unit;
 use crate::{Blocked, Transmitted};
 
 impl Conn {
-    /// Sends up to `segments_max` segments. Pulls from `source` once no retained data is left to send.
+    /// Sends up to `segments_max` segments. Pulls from `source` once no retained data is left to
+    /// send.
     #[inline(always)]
     pub(crate) fn transmit<P: Port>(
         &mut self,
@@ -44,7 +47,8 @@ impl Conn {
             return Transmitted::default();
         }
         let snd_nxt = self.snd.snd_nxt;
-        // A small message is one unit. The loop for more is not inlined, since its state would take registers.
+        // A small message is one unit. Tuning: the loop for more is not inlined, since its state
+        // would take registers.
         let done = match self.send_next(io, source) {
             Ok(bytes) if source.is_empty() && !self.snd.has_data_to_send() => {
                 Transmitted { units: 1, bytes, blocked: Blocked::Source }
@@ -112,7 +116,8 @@ impl Conn {
         done
     }
 
-    /// Returns whether data other than the source's could be sent now: a retransmission, the rest of a unit, or a FIN.
+    /// Returns whether data other than the source's could be sent now: a retransmission, the rest
+    /// of a unit, or a FIN.
     #[inline]
     pub(crate) fn wants_transmit(&self) -> bool {
         self.snd.has_data_to_send() && self.may_transmit()
@@ -267,7 +272,8 @@ impl Conn {
         if !whole {
             return self.send_unsent(io);
         }
-        // A frame that the device refuses is retained like a sent one, and loss detection retransmits it.
+        // A frame that the device refuses is retained like a sent one, and loss detection
+        // retransmits it.
         io.push(sealed);
         self.on_data_sent(io, u32::from(len));
         Ok(usize::from(len))
@@ -280,8 +286,8 @@ impl Conn {
         if self.opts.ecn { self.set_ect(header) } else { header }
     }
 
-    /// RFC 3168 s6.1.2 and s6.1.5: marks new payload as ECN-capable, and reports a window reduction in the first new
-    /// segment after it.
+    /// RFC 3168 s6.1.2 and s6.1.5: marks new payload as ECN-capable, and reports a window reduction
+    /// in the first new segment after it.
     #[inline]
     fn set_ect(&mut self, mut header: TxHeader) -> TxHeader {
         header.ecn = Ecn::Ect0;
@@ -335,8 +341,8 @@ impl Conn {
         self.snd.sent_at = io.now;
     }
 
-    /// Records why the transmission stopped, and arms the timer while data is left to send. `before` is snd_nxt at its
-    /// start.
+    /// Records why the transmission stopped, and arms the timer while data is left to send.
+    /// `before` is snd_nxt at its start.
     #[inline(always)]
     fn after_transmit<P: Port>(&mut self, io: &mut TcpIo<'_, P>, blocked: Blocked, before: Seq) {
         if matches!(blocked, Blocked::Window | Blocked::Congestion | Blocked::Retained) {
@@ -363,8 +369,8 @@ impl Conn {
         }
     }
 
-    /// RFC 9293 s3.8.6.1: a window update may be lost, so a closed window must be probed. The same timer retries what
-    /// found no frame.
+    /// RFC 9293 s3.8.6.1: a window update may be lost, so a closed window must be probed. The same
+    /// timer retries what found no frame.
     #[cold]
     fn start_persist_timer<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         self.snd.progress_at = io.now;

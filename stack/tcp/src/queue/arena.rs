@@ -1,9 +1,9 @@
 //! Singly linked lists in one slab of nodes.
 //!
-//! Each list has a reserve of nodes that no other list can take. Beyond it, lists share nodes, first come, first
-//! served. When the shared nodes are used up, a push is refused and returns its value. A third part, the emergency
-//! reserve, belongs to one list at a time, which must request it by name. With it at least one list can complete and
-//! empty itself when all are blocked.
+//! Each list has a reserve of nodes that no other list can take. Beyond it, lists share nodes,
+//! first come, first served. When the shared nodes are used up, a push is refused and returns its
+//! value. A third part, the emergency reserve, belongs to one list at a time, which must request it
+//! by name. With it at least one list can complete and empty itself when all are blocked.
 
 /// No node.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -19,7 +19,8 @@ impl<T> Node<T> {
     fn fill(&mut self, value: T, next: u32) {
         let nothing = self.value.replace(value);
         debug_assert!(nothing.is_none());
-        // The compiler cannot know that there is nothing to drop, and would emit the drop code here.
+        // The compiler cannot know that there is nothing to drop, and would emit the drop code
+        // here.
         core::mem::forget(nothing);
         self.next = next;
     }
@@ -145,8 +146,8 @@ impl<T> Arena<T> {
         self.link_new(list, prev, value)
     }
 
-    /// Appends a value in a node of the emergency reserve, unless another list holds some of it. `owner` names the
-    /// list's owner.
+    /// Appends a value in a node of the emergency reserve, unless another list holds some of it.
+    /// `owner` names the list's owner.
     #[cold]
     pub(crate) fn push_back_emergency(&mut self, list: &mut List, value: T, owner: u32) -> Result<u32, T> {
         let ours = list.emergency_nodes > 0 || self.emergency_left == self.emergency_reserve;
@@ -217,8 +218,8 @@ impl<T> Arena<T> {
         value
     }
 
-    /// Removes and drops values from the front while `is_done` returns true for the value and its node. The nodes are
-    /// freed as one chain, and no value is moved.
+    /// Removes and drops values from the front while `is_done` returns true for the value and its
+    /// node. The nodes are freed as one chain, and no value is moved.
     #[inline(always)]
     pub(crate) fn drop_front_while(&mut self, list: &mut List, mut is_done: impl FnMut(&T, u32) -> bool) {
         if list.len == 1 && list.emergency_nodes == 0 && self.fast_path {
@@ -244,7 +245,8 @@ impl<T> Arena<T> {
         let beyond = (list.len - emergency_nodes).saturating_sub(list.reserve).min(count - emergency_nodes);
         self.shared_left += u32::from(beyond);
         list.len -= count;
-        // After the loop above, which keeps its values in registers because it calls nothing.
+        // Tuning: after the loop above, which keeps its values in registers because it calls
+        // nothing.
         let mut at = first;
         for _ in 0..count {
             let Some(node) = self.nodes.get_mut(at as usize) else { return };
@@ -438,7 +440,8 @@ mod tests {
         }
     }
 
-    /// Compares two lists with two queues after each step. Returns how many shared nodes are left after it.
+    /// Compares two lists with two queues after each step. Returns how many shared nodes are left
+    /// after it.
     fn run_two_lists(steps: &[(bool, u8, usize)], fast_path: bool) -> Result<Vec<u32>, TestCaseError> {
         let mut arena = Arena::new(4, 8).with_fast_path(fast_path);
         let mut shared_left = Vec::new();

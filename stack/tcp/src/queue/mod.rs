@@ -1,7 +1,8 @@
 //! Frames held by connections: received and unread, received out of order, sent and unacknowledged.
 //!
-//! Each core has one arena of nodes per kind of frame, which all its connections share. An idle connection costs a list
-//! head, and one number bounds the frames that TCP withholds from the pools. Nothing is allocated after construction.
+//! Each core has one arena of nodes per kind of frame, which all its connections share. An idle
+//! connection costs a list head, and one number bounds the frames that TCP withholds from the
+//! pools. Nothing is allocated after construction.
 
 mod arena;
 mod piece;

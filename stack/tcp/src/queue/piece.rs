@@ -83,8 +83,8 @@ impl<F: Frame> Piece<F> {
         }
     }
 
-    /// Copies the bytes of another piece after these if the frame has room. The frame is not shared, so its spare room
-    /// may be used.
+    /// Copies the bytes of another piece after these if the frame has room. The frame is not
+    /// shared, so its spare room may be used.
     pub(crate) fn append_piece(&mut self, other: &Piece<F>) -> bool {
         let bytes = other.bytes();
         let (from, to) = (usize::from(self.end), usize::from(self.end) + bytes.len());

@@ -18,11 +18,11 @@ pub(crate) enum UnitState {
     Lost,
 }
 
-/// Immutable payload and its sequence range, in the frame that the source filled. The driver may still hold that frame,
-/// so a retransmission uses a new frame with a copy of the range.
+/// Immutable payload and its sequence range, in the frame that the source filled. The driver may
+/// still hold that frame, so a retransmission uses a new frame with a copy of the range.
 ///
-/// A unit is split where a window, the path MTU or an edge of an acknowledgement lies inside it. The parts share the
-/// frame. Our FIN is a unit without payload that takes one sequence number.
+/// A unit is split where a window, the path MTU or an edge of an acknowledgement lies inside it.
+/// The parts share the frame. Our FIN is a unit without payload that takes one sequence number.
 pub(crate) struct Unit<S> {
     pub(crate) sealed: S,
     /// When it was last sent.
@@ -31,7 +31,8 @@ pub(crate) struct Unit<S> {
     pub(crate) len: u16,
     /// The offset of the payload in the frame.
     pub(crate) payload_at: u16,
-    /// For a [`UnitState::Sacked`] unit: the node of the last unit of the contiguous SACKed run that begins here.
+    /// For a [`UnitState::Sacked`] unit: the node of the last unit of the contiguous SACKed run
+    /// that begins here.
     pub(crate) run: u32,
     pub(crate) state: UnitState,
     /// It was sent more than once.
@@ -83,8 +84,8 @@ impl<S: Sealed> Unit<S> {
         self.payload_at += bytes as u16;
     }
 
-    /// Shortens the unit to its first `bytes` and returns the rest. Both parts are ordinary units and may be split
-    /// again.
+    /// Shortens the unit to its first `bytes` and returns the rest. Both parts are ordinary units
+    /// and may be split again.
     pub(crate) fn split_off(&mut self, bytes: u16) -> Self {
         let bytes = bytes.min(self.len);
         let rest = Unit {

@@ -1,4 +1,5 @@
-//! Received frames of one connection: in-order frames that wait to be read, and out-of-order frames.
+//! Received frames of one connection: in-order frames that wait to be read, and out-of-order
+//! frames.
 //!
 //! ```text
 //!    consumed    in_order: not yet read         gap        out_of_order: sorted, disjoint
@@ -7,28 +8,30 @@
 //!       rcv_nxt - unread            rcv_nxt        out_of_order.front().seq
 //! ```
 //!
-//! Frames are kept as they arrived. Three rules keep a peer from holding many buffers with few bytes:
+//! Frames are kept as they arrived. Three rules keep a peer from holding many buffers with few
+//! bytes:
 //!
 //! - A small segment is copied into spare room of the frame before it.
 //! - The number of out-of-order frames of a connection is limited.
 //! - All frames come from an arena of fixed size.
 //!
-//! Out-of-order frames may take half of the arena's shared part, after which new ones are refused. In-order bytes may
-//! take the rest. When nothing is left, one connection at a time may take the emergency reserve to complete its FPDU,
-//! so that many partial FPDUs cannot block each other. A connection that does not complete its FPDU in time is aborted.
-//! A held frame, which a selective acknowledgement may have reported, is dropped only while others lack frames and its
-//! connection makes no progress ([`Shortage`](super::Shortage)).
+//! Out-of-order frames may take half of the arena's shared part, after which new ones are refused.
+//! In-order bytes may take the rest. When nothing is left, one connection at a time may take the
+//! emergency reserve to complete its FPDU, so that many partial FPDUs cannot block each other. A
+//! connection that does not complete its FPDU in time is aborted. A held frame, which a selective
+//! acknowledgement may have reported, is dropped only while others lack frames and its connection
+//! makes no progress ([`Shortage`](super::Shortage)).
 //!
-//! Source: RFC 9293 s3.10.7.4, seventh step, and s3.4 for overlaps. Cost: an in-order frame is one node pushed and,
-//! when read, one popped. An out-of-order frame after all others is one push.
+//! Source: RFC 9293 s3.10.7.4, seventh step, and s3.4 for overlaps. Cost: an in-order frame is one
+//! node pushed and, when read, one popped. An out-of-order frame after all others is one push.
 
 use ironwarp_port::Frame;
 use ironwarp_types::Seq;
 
 use super::{Arena, List, NIL, Piece};
 
-/// A segment up to this size is copied into the frame before it if that has room. The copy costs less than holding a
-/// second frame.
+/// A segment up to this size is copied into the frame before it if that has room. The copy costs
+/// less than holding a second frame.
 const SMALL_BYTES: u32 = 256;
 
 /// Waiting frames of one connection above which larger segments are copied too.
@@ -52,7 +55,8 @@ impl RxQueues {
         RxQueues { in_order: List::with_reserve(reserve), out_of_order: List::with_reserve(0), slot }
     }
 
-    /// Appends bytes at RCV.NXT. Returns the end of the held bytes: all, a part, or none of them may be held.
+    /// Appends bytes at RCV.NXT. Returns the end of the held bytes: all, a part, or none of them
+    /// may be held.
     #[inline]
     pub(crate) fn push_in_order<F: Frame>(
         &mut self,
@@ -69,7 +73,8 @@ impl RxQueues {
         }
     }
 
-    /// Copies the piece into the frame before it where that saves a frame. Returns whether all of it was copied.
+    /// Copies the piece into the frame before it where that saves a frame. Returns whether all of
+    /// it was copied.
     #[inline(never)]
     fn compact<F: Frame>(&self, arena: &mut Arena<Piece<F>>, piece: &mut Piece<F>) -> bool {
         if self.in_order.len() >= IN_ORDER_FRAMES_SOFT_MAX || arena.is_under_pressure() {
@@ -79,8 +84,8 @@ impl RxQueues {
             && arena.back_mut(&self.in_order).is_some_and(|tail| tail.append_piece(piece))
     }
 
-    /// docs/semantics.md, Window: above a watermark, frames are filled completely, so that the bytes take as few frames
-    /// as possible.
+    /// docs/semantics.md, Window: above a watermark, frames are filled completely, so that the
+    /// bytes take as few frames as possible.
     #[cold]
     fn pack<F: Frame>(&self, arena: &mut Arena<Piece<F>>, piece: &mut Piece<F>) -> bool {
         if let Some(tail) = arena.back_mut(&self.in_order) {
@@ -96,8 +101,8 @@ impl RxQueues {
         if arena.push_back_emergency(&mut self.in_order, piece, self.slot).is_ok() { seq_end } else { seq }
     }
 
-    /// Holds a piece beyond a gap. Bytes that are already held are kept, and their new copy is dropped. Returns whether
-    /// any byte is new.
+    /// Holds a piece beyond a gap. Bytes that are already held are kept, and their new copy is
+    /// dropped. Returns whether any byte is new.
     pub(crate) fn push_out_of_order<F: Frame>(
         &mut self,
         arena: &mut Arena<Piece<F>>,
@@ -141,15 +146,16 @@ impl RxQueues {
         if piece.len() == 0 {
             return Ok(false);
         }
-        // Half of the shared part is reserved for in-order bytes, so that out-of-order bytes never block them.
+        // Half of the shared part is reserved for in-order bytes, so that out-of-order bytes never
+        // block them.
         if frames_max.is_some_and(|most| self.out_of_order.len() >= most || arena.is_half_used()) {
             return Err(RxFull);
         }
         arena.insert_after(&mut self.out_of_order, prev, piece).map(|_| true).map_err(|_| RxFull)
     }
 
-    /// Returns the last out-of-order piece that begins at or before `seq`, or [`NIL`]. Most arrivals are after all
-    /// others.
+    /// Returns the last out-of-order piece that begins at or before `seq`, or [`NIL`]. Most
+    /// arrivals are after all others.
     fn find_predecessor<F: Frame>(&self, arena: &Arena<Piece<F>>, seq: Seq) -> u32 {
         let tail = self.out_of_order.tail();
         if arena.value(tail).is_some_and(|last| last.seq.leq(seq)) {
@@ -163,8 +169,8 @@ impl RxQueues {
         prev
     }
 
-    /// Removes pieces that the new one covers completely, and trims it where the next one begins. Returns whether one
-    /// was removed, in which case a node is free for the new one.
+    /// Removes pieces that the new one covers completely, and trims it where the next one begins.
+    /// Returns whether one was removed, in which case a node is free for the new one.
     fn remove_covered<F: Frame>(
         &mut self,
         arena: &mut Arena<Piece<F>>,
@@ -186,7 +192,8 @@ impl RxQueues {
         }
     }
 
-    /// Moves the out-of-order pieces that are now contiguous with `rcv_nxt`, and returns the new RCV.NXT.
+    /// Moves the out-of-order pieces that are now contiguous with `rcv_nxt`, and returns the new
+    /// RCV.NXT.
     pub(crate) fn close_gap<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, mut rcv_nxt: Seq) -> Seq {
         while arena.front(&self.out_of_order).is_some_and(|piece| piece.seq.leq(rcv_nxt)) {
             let Some(mut piece) = arena.pop_front(&mut self.out_of_order) else { break };
@@ -219,7 +226,8 @@ impl RxQueues {
         arena.clear(&mut self.out_of_order);
     }
 
-    /// Returns the held pieces from the one that contains `seq` on, or none if no piece contains it.
+    /// Returns the held pieces from the one that contains `seq` on, or none if no piece contains
+    /// it.
     pub(crate) fn out_of_order_from<'a, F: Frame>(
         &self,
         arena: &'a Arena<Piece<F>>,
@@ -241,8 +249,8 @@ impl RxQueues {
         end.leq(at)
     }
 
-    /// Checks that in-order bytes are contiguous up to `rcv_nxt` and `unread` in number, and that out-of-order pieces
-    /// are sorted, disjoint and beyond it.
+    /// Checks that in-order bytes are contiguous up to `rcv_nxt` and `unread` in number, and that
+    /// out-of-order pieces are sorted, disjoint and beyond it.
     pub(crate) fn check<F: Frame>(
         &self,
         arena: &Arena<Piece<F>>,

@@ -175,8 +175,8 @@ fn small_out_of_order_segments_share_a_frame() {
     assert_eq!(receiver.taken, 100);
 }
 
-/// docs/semantics.md, Window: a byte that was reported as held is never dropped, even if memory is short when a larger
-/// segment covers it.
+/// docs/semantics.md, Window: a byte that was reported as held is never dropped, even if memory is
+/// short when a larger segment covers it.
 #[test]
 fn a_segment_that_covers_held_bytes_replaces_them_when_memory_is_full() {
     let mut receiver = Receiver::new(4);

@@ -1,20 +1,23 @@
 //! Connections that keep nodes from others without progress.
 //!
-//! While connections are refused nodes because all shared ones are in use, every second all connections that hold some
-//! are examined. One that in ten seconds has not made the progress that frees what it held at their start, or 64 KiB of
-//! it, has to give its nodes back, the largest holder first. Without a refusal no connection is judged: a slow peer
-//! that is in nobody's way may be as slow as it likes.
+//! While connections are refused nodes because all shared ones are in use, every second all
+//! connections that hold some are examined. One that in ten seconds has not made the progress that
+//! frees what it held at their start, or 64 KiB of it, has to give its nodes back, the largest
+//! holder first. Without a refusal no connection is judged: a slow peer that is in nobody's way may
+//! be as slow as it likes.
 //!
-//! Used for retained units, whose holder is aborted, and for out-of-order frames, which are discarded.
+//! Used for retained units, whose holder is aborted, and for out-of-order frames, which are
+//! discarded.
 //!
-//! Source: RFC 6429 s3 permits ending a connection for its resources, although the peer answers probes; RFC 2018 s8
-//! permits discarding data that was selectively acknowledged. Cost: nothing until a node is refused; then a pass over
-//! all connections a second.
+//! Source: RFC 6429 s3 permits ending a connection for its resources, although the peer answers
+//! probes; RFC 2018 s8 permits discarding data that was selectively acknowledged. Cost: nothing
+//! until a node is refused; then a pass over all connections a second.
 
 use ironwarp_types::limits::FPDU_BYTES_MAX;
 use ironwarp_types::{Nanos, Seq};
 
-/// How long a connection may hold nodes of others without progress. 64 KiB in this time are 52 kbit/s.
+/// How long a connection may hold nodes of others without progress. 64 KiB in this time are 52
+/// kbit/s.
 const HOLD_MAX_MS: u32 = 10_000;
 
 /// The interval of examinations, and the time without a refusal after which the shortage is over.
@@ -60,8 +63,8 @@ impl Shortage {
         due
     }
 
-    /// Examines a connection that holds `held` bytes which progress from `at` on would free. Returns whether it had no
-    /// progress for too long.
+    /// Examines a connection that holds `held` bytes which progress from `at` on would free.
+    /// Returns whether it had no progress for too long.
     pub(crate) fn is_over_quota(&self, now: Nanos, progress: &mut Progress, at: Seq, held: u32) -> bool {
         let now_ms = (now.0 / 1_000_000) as u32;
         if progress.shortage != self.id || at.since(progress.start) >= progress.due {

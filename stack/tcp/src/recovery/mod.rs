@@ -8,12 +8,13 @@
 //!     \------------- the timeout expired ---------> Loss -------------------------------> Open
 //! ```
 //!
-//! `scoreboard` holds the state of every unit, `rack` decides when one is lost, `tlp` sends probes when
-//! acknowledgements stop, and `on_ack` applies the results: the phase, the window and the timer. All of this is off
-//! the fast path. An ACK that advances, without SACK blocks or echo, does not reach this module while
-//! [`Recovery::active`] is false.
+//! `scoreboard` holds the state of every unit, `rack` decides when one is lost, `tlp` sends probes
+//! when acknowledgements stop, and `on_ack` applies the results: the phase, the window and the
+//! timer. All of this is off the fast path. An ACK that advances, without SACK blocks or echo, does
+//! not reach this module while [`Recovery::active`] is false.
 //!
-//! Source: RFC 6675, RFC 8985, RFC 6937, RFC 6582 and RFC 3042 for peers without SACK, RFC 2883, RFC 3168 s6.1.2.
+//! Source: RFC 6675, RFC 8985, RFC 6937, RFC 6582 and RFC 3042 for peers without SACK, RFC 2883,
+//! RFC 3168 s6.1.2.
 
 mod on_ack;
 mod rack;
@@ -48,8 +49,8 @@ pub(crate) struct Recovery {
     pub(crate) phase: RecoveryPhase,
     /// Acknowledgements need full processing, because of a current or recent loss.
     pub(crate) active: bool,
-    /// A mark was echoed at a window of one segment: no new payload until the retransmission timer expires (RFC 3168
-    /// s6.1.2).
+    /// A mark was echoed at a window of one segment: no new payload until the retransmission timer
+    /// expires (RFC 3168 s6.1.2).
     pub(crate) held: bool,
     /// The next new payload carries CWR, which confirms the peer's echo (RFC 3168 s6.1.2).
     pub(crate) cwr_due: bool,
@@ -59,12 +60,13 @@ pub(crate) struct Recovery {
     dup_acks: u8,
     /// SND.NXT when the phase began (RFC 6582 s3.2, RecoveryPoint of RFC 6675 s5).
     recover: Seq,
-    /// Nothing beyond `recover` is acknowledged: echoes and duplicates refer to data sent before the phase.
+    /// Nothing beyond `recover` is acknowledged: echoes and duplicates refer to data sent before
+    /// the phase.
     before_recover: bool,
     /// The end of the highest retransmission.
     high_rxt: Seq,
-    /// Retransmissions since the last reduction that are not known to be spurious; `None` when there is nothing to
-    /// undo.
+    /// Retransmissions since the last reduction that are not known to be spurious; `None` when
+    /// there is nothing to undo.
     undo_retransmits: Option<u16>,
     /// The end of the period in which the reduction may be undone: SND.NXT when recovery ended.
     undo_until: Seq,
@@ -123,8 +125,8 @@ impl Recovery {
         true
     }
 
-    /// Payload at `snd_nxt` will get a header. If an earlier one did not leave, as behind a closed window, its CWR is due
-    /// again.
+    /// Payload at `snd_nxt` will get a header. If an earlier one did not leave, as behind a closed
+    /// window, its CWR is due again.
     #[cold]
     pub(crate) fn renew_cwr(&mut self, snd_nxt: Seq) {
         self.cwr_due |= self.cwr_at == snd_nxt;

@@ -1,7 +1,7 @@
 //! Processing of acknowledgements and timers during loss recovery.
 //!
-//! Each acknowledgement passes the same steps: apply the delivered data to the units, mark lost units, change the
-//! phase, set the window, set the timer, and send what the windows permit.
+//! Each acknowledgement passes the same steps: apply the delivered data to the units, mark lost
+//! units, change the phase, set the window, set the timer, and send what the windows permit.
 
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
@@ -61,8 +61,8 @@ impl Conn {
         }
     }
 
-    /// Applies the valid SACK blocks (RFC 2018 s4) and returns the duplicate SACK (RFC 2883 s4): the first block, if it
-    /// lies below the acknowledgement or within the second block.
+    /// Applies the valid SACK blocks (RFC 2018 s4) and returns the duplicate SACK (RFC 2883 s4):
+    /// the first block, if it lies below the acknowledgement or within the second block.
     fn take_sacks<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -91,8 +91,9 @@ impl Conn {
         twice.filter(|block| block.end.leq(snd_nxt))
     }
 
-    /// RFC 5681 s2: outstanding data, no payload, no SYN or FIN, no new acknowledgement, the same window. The answer to
-    /// a spurious probe also counts when nothing is outstanding (RFC 8985 s7.4.2).
+    /// RFC 5681 s2: outstanding data, no payload, no SYN or FIN, no new acknowledgement, the same
+    /// window. The answer to a spurious probe also counts when nothing is outstanding
+    /// (RFC 8985 s7.4.2).
     pub(crate) fn is_duplicate_ack(&self, segment: &Segment) -> bool {
         let window = u32::from(segment.window) << self.snd.wscale;
         segment.ack == self.snd.snd_una
@@ -103,8 +104,8 @@ impl Conn {
             && window > 0
     }
 
-    /// Without SACK, every duplicate ACK stands for one delivered segment (RFC 6582 s3.2, RFC 6937 s3). An ACK that
-    /// advances subtracts the segments that were counted before.
+    /// Without SACK, every duplicate ACK stands for one delivered segment (RFC 6582 s3.2,
+    /// RFC 6937 s3). An ACK that advances subtracts the segments that were counted before.
     fn count_duplicate_ack(&mut self, advanced: u32, duplicate: bool) {
         let snd = &mut self.snd;
         let emss = u32::from(snd.emss);
@@ -145,8 +146,8 @@ impl Conn {
             && self.snd.recovery.phase == RecoveryPhase::Open
             && !self.snd.recovery.before_recover
         {
-            // RFC 3168 s6.1.2: at most one reduction per round trip. The peer echoes until it receives CWR, which is
-            // sent beyond `recover`.
+            // RFC 3168 s6.1.2: at most one reduction per round trip. The peer echoes until it
+            // receives CWR, which is sent beyond `recover`.
             io.count(Counter::TcpEcnReductions);
             if self.snd.cc.is_one_segment() {
                 self.hold(io.now, ack_info.una_before);
@@ -188,9 +189,9 @@ impl Conn {
         snd.board.detect_loss(&mut io.shared.tx, &snd.retained, pipe, rack, io.now, window).recheck_at
     }
 
-    /// RFC 6582 s3.2: the third duplicate ACK indicates one loss, and every partial acknowledgement the next.
-    /// Retransmissions can cause duplicate ACKs too, so these count only after something beyond `recover` is
-    /// acknowledged.
+    /// RFC 6582 s3.2: the third duplicate ACK indicates one loss, and every partial acknowledgement
+    /// the next. Retransmissions can cause duplicate ACKs too, so these count only after something
+    /// beyond `recover` is acknowledged.
     fn find_loss_by_count<P: Port>(&mut self, io: &mut TcpIo<'_, P>, advanced: bool) -> Option<Nanos> {
         let snd = &mut self.snd;
         let recovery = &snd.recovery;
@@ -207,8 +208,8 @@ impl Conn {
         None
     }
 
-    /// Reduces the window and enters a phase. One reduction covers all data in flight when it began, which is the data
-    /// before the ACK of `una_before` or later.
+    /// Reduces the window and enters a phase. One reduction covers all data in flight when it
+    /// began, which is the data before the ACK of `una_before` or later.
     fn reduce(&mut self, signal: CongestionSignal, phase: RecoveryPhase, una_before: Seq) {
         let snd = &mut self.snd;
         let flight = snd.snd_nxt.since(una_before);
@@ -221,9 +222,9 @@ impl Conn {
         snd.recovery.prr = Prr::new(flight);
     }
 
-    /// RFC 3168 s6.1.2: the rate of a window of one segment falls further only with the time between segments. Holds new
-    /// payload back until the retransmission timer expires, which starts again here. A FIN, which no window delays, and
-    /// retransmissions are not held.
+    /// RFC 3168 s6.1.2: the rate of a window of one segment falls further only with the time
+    /// between segments. Holds new payload back until the retransmission timer expires, which
+    /// starts again here. A FIN, which no window delays, and retransmissions are not held.
     fn hold(&mut self, now: Nanos, una_before: Seq) {
         let snd = &mut self.snd;
         snd.cc.on_congestion(CongestionSignal::Ecn, snd.snd_nxt.since(una_before));
@@ -276,15 +277,17 @@ impl Conn {
         snd.recovery.undo_until = snd.snd_nxt;
     }
 
-    /// RFC 2883 s4 and RFC 8985 s6.2: a duplicate SACK shows a spurious retransmission. If all retransmissions were
-    /// spurious, no data was lost, and the window is restored. Returns whether that is so.
+    /// RFC 2883 s4 and RFC 8985 s6.2: a duplicate SACK shows a spurious retransmission. If all
+    /// retransmissions were spurious, no data was lost, and the window is restored. Returns whether
+    /// that is so.
     fn try_undo(&mut self, ack_info: &AckInfo) -> bool {
         let snd = &mut self.snd;
         let (una, snd_nxt) = (snd.snd_una, snd.snd_nxt);
         snd.recovery.rack.on_dsack(ack_info.dsack.is_some(), una, snd_nxt);
         let Some(block) = ack_info.dsack else { return false };
         let recovery = &mut snd.recovery;
-        // The duplicate is from before this phase, or the network duplicated a segment that was sent once.
+        // The duplicate is from before this phase, or the network duplicated a segment that was
+        // sent once.
         let stale = recovery.phase == RecoveryPhase::Open && recovery.undo_until.lt(una);
         if stale || recovery.recover.lt(block.end) {
             recovery.undo_retransmits = recovery.undo_retransmits.filter(|_| !stale);
@@ -392,7 +395,8 @@ impl Conn {
         );
     }
 
-    /// RFC 8985 s7.3: an acknowledgement is overdue. Sends the end of the flight again to trigger one.
+    /// RFC 8985 s7.3: an acknowledgement is overdue. Sends the end of the flight again to trigger
+    /// one.
     #[cold]
     pub(crate) fn on_tlp_timer<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let measured = self.snd.rtt.samples();
@@ -407,8 +411,8 @@ impl Conn {
         self.snd.restart_rto(io.now);
     }
 
-    /// RFC 6298 s5.4 to s5.6 and RFC 8985 s6.3: the timeout expired. The first unit and the overdue units are lost, and
-    /// one segment is sent.
+    /// RFC 6298 s5.4 to s5.6 and RFC 8985 s6.3: the timeout expired. The first unit and the overdue
+    /// units are lost, and one segment is sent.
     #[cold]
     pub(crate) fn on_timeout<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         io.count(Counter::TcpTimeouts);
@@ -434,8 +438,9 @@ impl Conn {
         self.transmit_retained(io, events);
     }
 
-    /// Marks the units that are lost at a timeout. SACKs remain valid (RFC 6675 s5.1, RFC 8985 s6.3) unless the first
-    /// unit is SACKed. Then the peer discarded it, and all SACKs are cleared (RFC 2018 s8).
+    /// Marks the units that are lost at a timeout. SACKs remain valid (RFC 6675 s5.1,
+    /// RFC 8985 s6.3) unless the first unit is SACKed. Then the peer discarded it, and all SACKs
+    /// are cleared (RFC 2018 s8).
     pub(crate) fn mark_overdue<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let srtt = self.snd.rtt.srtt();
         let snd = &mut self.snd;
@@ -456,8 +461,8 @@ impl Conn {
         snd.board.on_timeout(tx, &snd.retained, before);
     }
 
-    /// The segment size was reduced, and larger units in flight will not arrive. This is not congestion (RFC 8899
-    /// s4.4): they are retransmitted in pieces, and the window stays.
+    /// The segment size was reduced, and larger units in flight will not arrive. This is not
+    /// congestion (RFC 8899 s4.4): they are retransmitted in pieces, and the window stays.
     #[cold]
     pub(crate) fn on_path_mtu_reduced<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         let snd = &mut self.snd;

@@ -1,15 +1,17 @@
 //! RACK: a segment is lost when one that was sent sufficiently later has arrived.
 //!
-//! Takes delivered segments with their transmission times; gives the time at which an older segment counts as lost. The
-//! reordering window defines "sufficiently later". It is zero until reordering is seen, then a quarter of the smallest
-//! round trip. Every round trip with a duplicate SACK widens it.
+//! Takes delivered segments with their transmission times; gives the time at which an older segment
+//! counts as lost. The reordering window defines "sufficiently later". It is zero until reordering
+//! is seen, then a quarter of the smallest round trip. Every round trip with a duplicate SACK
+//! widens it.
 //!
-//! Times are nanoseconds of the local clock, so that a quarter of a 10-microsecond round trip is meaningful. Source:
-//! RFC 8985 s6. Cost: a few compares per delivered segment, no division.
+//! Times are nanoseconds of the local clock, so that a quarter of a 10-microsecond round trip is
+//! meaningful. Source: RFC 8985 s6. Cost: a few compares per delivered segment, no division.
 
 use ironwarp_types::{Nanos, Seq};
 
-/// Duplicate ACKs or SACKed segments that indicate a loss while no reordering was seen (RFC 5681 s3.2).
+/// Duplicate ACKs or SACKed segments that indicate a loss while no reordering was seen
+/// (RFC 5681 s3.2).
 pub(crate) const DUP_ACK_THRESHOLD: u16 = 3;
 
 /// RFC 8985 s6.2, step 4: the number of recoveries for which a widened window is kept.
@@ -62,7 +64,8 @@ impl MinRtt {
 /// The RACK state of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rack {
-    /// The transmission time (RACK.xmit_ts) and the end of the most recently sent segment that was delivered.
+    /// The transmission time (RACK.xmit_ts) and the end of the most recently sent segment that was
+    /// delivered.
     sent_at: Nanos,
     end_seq: Seq,
     /// The highest sequence number delivered (RACK.fack).
@@ -104,9 +107,9 @@ impl Rack {
             // A segment that was sent once arrived after one that was sent later.
             self.reordering_seen = true;
         }
-        // Faster than the network: the acknowledgement is of the first copy, not of the retransmission. The limit is
-        // half of the smallest round trip, since that was measured with full segments, and a short one takes less time
-        // on the wire.
+        // Faster than the network: the acknowledgement is of the first copy, not of the
+        // retransmission. The limit is half of the smallest round trip, since that was measured
+        // with full segments, and a short one takes less time on the wire.
         if segment.retransmitted && rtt < Nanos(self.min_rtt.value().0 >> 1) {
             return;
         }
@@ -136,7 +139,8 @@ impl Rack {
         self.min_rtt.value()
     }
 
-    /// Step 4: an acknowledgement up to `una` arrived, with or without a duplicate SACK. `snd_nxt` is SND.NXT.
+    /// Step 4: an acknowledgement up to `una` arrived, with or without a duplicate SACK. `snd_nxt`
+    /// is SND.NXT.
     pub(crate) fn on_dsack(&mut self, dsack: bool, una: Seq, snd_nxt: Seq) {
         if self.dsack_round.is_some_and(|end| end.leq(una)) {
             self.dsack_round = None;
@@ -176,7 +180,8 @@ impl Rack {
     }
 }
 
-/// RACK_sent_after of s6.2: compares by time, then by sequence number, since a burst shares one time.
+/// RACK_sent_after of s6.2: compares by time, then by sequence number, since a burst shares one
+/// time.
 #[inline]
 fn sent_after(one: (Nanos, Seq), other: (Nanos, Seq)) -> bool {
     one.0 > other.0 || (one.0 == other.0 && one.1.gt(other.1))
@@ -211,7 +216,8 @@ mod tests {
         assert_eq!(rack.lost_at(Nanos(999), Nanos::ZERO), Nanos(999) + RTT);
     }
 
-    /// RFC 8985 s6.2, step 2: an acknowledgement that is faster than the network belongs to the first copy.
+    /// RFC 8985 s6.2, step 2: an acknowledgement that is faster than the network belongs to the
+    /// first copy.
     #[test]
     fn a_retransmission_acknowledged_too_soon_is_ignored() {
         let mut rack = started();
@@ -253,9 +259,8 @@ mod tests {
         assert_eq!(rack.reo_wnd(true, 9, RTT), quarter);
     }
 
-    /// RFC 8985 s6.2, step 4: the window grows by one quarter for each round trip with a duplicate SACK, at most to the
-    /// round trip, for sixteen recoveries.
-    /// RFC 8985 s3.3.1.
+    /// RFC 8985 s6.2, step 4: the window grows by one quarter for each round trip with a duplicate
+    /// SACK, at most to the round trip, for sixteen recoveries. RFC 8985 s3.3.1.
     #[test]
     fn duplicate_sacks_widen_the_reordering_window_for_sixteen_recoveries() {
         let mut rack = started();

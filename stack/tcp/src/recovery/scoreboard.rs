@@ -8,11 +8,12 @@
 //!   pipe = snd_nxt - SND.UNA - sacked - lost           (RFC 6675 s4; a retransmitted unit is InFlight and counted once)
 //! ```
 //!
-//! All units stay in one list, in order of sequence, until they are cumulatively acknowledged, since a peer may discard
-//! SACKed data (RFC 2018 s8). The sums `sacked` and `lost` are zero in normal operation, so that an ordinary ACK costs
-//! nothing here. Contiguous SACKed units form a run that walks skip. A SACK therefore costs the number of holes and new
-//! blocks, not the size of the flight. An edge inside a unit splits it, while the peer has splits left
-//! ([`nodes_max`]). After that, or if no node is free, the edge is rounded to the boundary that keeps the unit
+//! All units stay in one list, in order of sequence, until they are cumulatively acknowledged,
+//! since a peer may discard SACKed data (RFC 2018 s8). The sums `sacked` and `lost` are zero in
+//! normal operation, so that an ordinary ACK costs nothing here. Contiguous SACKed units form a run
+//! that walks skip. A SACK therefore costs the number of holes and new blocks, not the size of the
+//! flight. An edge inside a unit splits it, while the peer has splits left ([`nodes_max`]). After
+//! that, or if no node is free, the edge is rounded to the boundary that keeps the unit
 //! unacknowledged, which costs at most an unnecessary retransmission.
 //!
 //! Source: RFC 2018 s5, RFC 6675 s3 to s5, RFC 8985 s6.2. Nothing here can fail.
@@ -27,7 +28,8 @@ use crate::queue::{Arena, List, NIL, Unit, UnitState};
 /// The sums over the units of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scoreboard {
-    /// Sequence numbers in [`UnitState::Sacked`] units. For a peer without SACK: the estimate from its duplicate ACKs.
+    /// Sequence numbers in [`UnitState::Sacked`] units. For a peer without SACK: the estimate from
+    /// its duplicate ACKs.
     pub(crate) sacked: u32,
     /// Sequence numbers in [`UnitState::Lost`] units.
     pub(crate) lost: u32,
@@ -50,8 +52,9 @@ impl Scoreboard {
         Scoreboard { sacked: 0, lost: 0, sacked_units: 0, next_lost_hint: NIL }
     }
 
-    /// Applies the peer's SACK blocks and reports every newly delivered unit. No block may end beyond the sent data or
-    /// begin before SND.UNA. Sorts `blocks`. A list of `nodes_max` units or more is not split.
+    /// Applies the peer's SACK blocks and reports every newly delivered unit. No block may end
+    /// beyond the sent data or begin before SND.UNA. Sorts `blocks`. A list of `nodes_max` units or
+    /// more is not split.
     pub(crate) fn sack<S: Sealed>(
         &mut self,
         tx: &mut Arena<Unit<S>>,
@@ -78,8 +81,8 @@ impl Scoreboard {
         }
     }
 
-    /// Splits the unit at a node at the edge of the block, if needed. Returns whether the unit now lies inside the
-    /// block.
+    /// Splits the unit at a node at the edge of the block, if needed. Returns whether the unit now
+    /// lies inside the block.
     fn split_at_block<S: Sealed>(
         &mut self,
         tx: &mut Arena<Unit<S>>,
@@ -117,8 +120,8 @@ impl Scoreboard {
         cursor.skip_run(tx);
     }
 
-    /// RFC 8985 s6.2, step 5: marks the units that RACK considers lost. `pipe` is the number of bytes in flight; the
-    /// scan ends after that many.
+    /// RFC 8985 s6.2, step 5: marks the units that RACK considers lost. `pipe` is the number of
+    /// bytes in flight; the scan ends after that many.
     pub(crate) fn detect_loss<S: Sealed>(
         &mut self,
         tx: &mut Arena<Unit<S>>,
@@ -159,8 +162,9 @@ impl Scoreboard {
         scan
     }
 
-    /// RFC 6298 s5.4 and RFC 8985 s6.3: the timeout expired. Marks the first unit as lost, and the others that were
-    /// last sent at `before` or earlier. Returns whether any unit was newly marked.
+    /// RFC 6298 s5.4 and RFC 8985 s6.3: the timeout expired. Marks the first unit as lost, and the
+    /// others that were last sent at `before` or earlier. Returns whether any unit was newly
+    /// marked.
     pub(crate) fn on_timeout<S: Sealed>(
         &mut self,
         tx: &mut Arena<Unit<S>>,
@@ -262,7 +266,8 @@ impl Scoreboard {
         }
     }
 
-    /// Checks the sums against the units. `sacks` is false for a peer without SACK, whose duplicate ACKs mark no unit.
+    /// Checks the sums against the units. `sacks` is false for a peer without SACK, whose duplicate
+    /// ACKs mark no unit.
     pub(crate) fn check<S: Sealed>(
         &self,
         tx: &Arena<Unit<S>>,
@@ -313,7 +318,8 @@ impl Cursor {
     }
 }
 
-/// Splits the unit at a node at `seq`, which lies inside it. Returns whether a node for the second part was free.
+/// Splits the unit at a node at `seq`, which lies inside it. Returns whether a node for the second
+/// part was free.
 pub(crate) fn split_unit<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at: u32, seq: Seq) -> bool {
     if !tx.has_room(list) {
         return false;
@@ -327,18 +333,19 @@ pub(crate) fn split_unit<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at
     tx.insert_after(list, at, rest).is_ok()
 }
 
-/// Returns how many units a connection may have after a split at the edge of a SACK block, with `flight` sequence
-/// numbers sent: two for each full segment, and a few.
+/// Returns how many units a connection may have after a split at the edge of a SACK block, with
+/// `flight` sequence numbers sent: two for each full segment, and a few.
 ///
-/// A peer that receives whole units needs no split. One that SACKs single bytes would otherwise make a list of thousands
-/// of units, which every ACK walks and whose parts are resent alone (CVE-2019-11478, CVE-2019-11479).
+/// A peer that receives whole units needs no split. One that SACKs single bytes would otherwise
+/// make a list of thousands of units, which every ACK walks and whose parts are resent alone
+/// (CVE-2019-11478, CVE-2019-11479).
 pub(crate) fn nodes_max(flight: u32, emss: u16) -> u32 {
     const SPLITS_ALWAYS: u32 = 16;
     2 * flight.div_ceil(u32::from(emss.max(1))) + SPLITS_ALWAYS
 }
 
-/// Splits at the edge of a SACK block. The peer decides about such splits, so they leave the last quarter of the shared
-/// nodes unused, too.
+/// Splits at the edge of a SACK block. The peer decides about such splits, so they leave the last
+/// quarter of the shared nodes unused, too.
 fn split_for_sack<S: Sealed>(
     tx: &mut Arena<Unit<S>>,
     list: &mut List,
@@ -349,8 +356,8 @@ fn split_for_sack<S: Sealed>(
     u32::from(list.len()) < nodes_max && !tx.is_under_pressure() && split_unit(tx, list, at, seq)
 }
 
-/// Joins the unit at a node with the parts of the same frame that follow it and are lost like it, up to `len_max`
-/// sequence numbers.
+/// Joins the unit at a node with the parts of the same frame that follow it and are lost like it,
+/// up to `len_max` sequence numbers.
 pub(crate) fn join_lost_parts<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at: u32, len_max: u32) {
     while let Some(unit) = tx.value(at)
         && let Some(next) = tx.value(tx.next(at))

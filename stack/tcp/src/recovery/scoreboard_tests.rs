@@ -160,8 +160,8 @@ fn single_byte_sacks_leave_a_quarter_of_the_nodes() {
     flight.check();
 }
 
-/// RFC 2018 s8 and RFC 6675 s5.1: SACKed data is retained until it is acknowledged, and the peer may discard it.
-/// RFC 6675 s4.
+/// RFC 2018 s8 and RFC 6675 s5.1: SACKed data is retained until it is acknowledged, and the peer
+/// may discard it. RFC 6675 s4.
 #[test]
 fn sacked_data_is_retained_and_may_be_discarded_by_the_peer() {
     let mut flight = Flight::of(&[100; 3], 16);
@@ -189,8 +189,8 @@ fn a_timeout_marks_the_first_unit_and_the_overdue_units_lost() {
     );
 }
 
-/// RFC 8985 s6.2, step 5: overdue candidates are lost, other candidates are checked later, and later transmissions are
-/// ignored.
+/// RFC 8985 s6.2, step 5: overdue candidates are lost, other candidates are checked later, and
+/// later transmissions are ignored.
 #[test]
 fn rack_marks_overdue_loss_candidates() {
     let mut flight = Flight::of(&[100; 5], 16);

@@ -1,8 +1,8 @@
 //! Tail loss probes: finds losses at the end of a flight by sending its last segment again.
 //!
-//! When an acknowledgement is overdue by a round trip, one segment is sent as a probe. The answer lets RACK find the
-//! losses before it. If the probe itself repaired the only loss, no other signal shows it. This module detects that
-//! case, so that congestion control is informed.
+//! When an acknowledgement is overdue by a round trip, one segment is sent as a probe. The answer
+//! lets RACK find the losses before it. If the probe itself repaired the only loss, no other signal
+//! shows it. This module detects that case, so that congestion control is informed.
 //!
 //! Source: RFC 8985 s7. Independent of timers and segments.
 
@@ -52,8 +52,8 @@ impl Tlp {
         *self = Tlp { end_seq: Some(snd_nxt), retransmitted, measured };
     }
 
-    /// s7.4.2: processes an acknowledgement of everything before `ack`. `dsack_end` is the end of its duplicate SACK.
-    /// `bare_duplicate` means that it carries no other information.
+    /// s7.4.2: processes an acknowledgement of everything before `ack`. `dsack_end` is the end of
+    /// its duplicate SACK. `bare_duplicate` means that it carries no other information.
     pub(crate) fn on_ack(&mut self, ack: Seq, dsack_end: Option<Seq>, bare_duplicate: bool) -> TlpOutcome {
         let Some(end) = self.end_seq.filter(|end| end.leq(ack)) else { return TlpOutcome::Pending };
         let outcome = if !self.retransmitted || dsack_end == Some(end) {
@@ -70,8 +70,9 @@ impl Tlp {
     }
 }
 
-/// s7.2: returns how long to wait before a probe. If `single_segment` is in flight, the peer may delay its
-/// acknowledgement by `ack_delay`. `slack` is the granularity of the timer and of the peer's loop.
+/// s7.2: returns how long to wait before a probe. If `single_segment` is in flight, the peer may
+/// delay its acknowledgement by `ack_delay`. `slack` is the granularity of the timer and of the
+/// peer's loop.
 #[inline]
 pub(crate) fn tlp_timeout(srtt: Nanos, single_segment: bool, ack_delay: Nanos, slack: Nanos) -> Nanos {
     let delay = if single_segment { ack_delay } else { Nanos::ZERO };

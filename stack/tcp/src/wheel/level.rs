@@ -48,8 +48,8 @@ impl Level {
         Some((rotation + u64::from(distance)) << self.shift)
     }
 
-    /// Returns the distance from `current` to the next occupied slot, 1 to 256. `current` itself is a full rotation
-    /// away.
+    /// Returns the distance from `current` to the next occupied slot, 1 to 256. `current` itself is
+    /// a full rotation away.
     fn distance_to_occupied(&self, current: u8) -> Option<u16> {
         let first = current.wrapping_add(1);
         let (start, offset) = (usize::from(first >> 6), u32::from(first & 63));

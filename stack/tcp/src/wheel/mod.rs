@@ -1,12 +1,12 @@
 //! A timer wheel: one deadline per id, hashed over three levels.
 //!
-//! Takes ids below a limit fixed at construction and deadlines in [`Nanos`]; gives the ids whose deadline has passed.
-//! Nothing is allocated after construction. An id never fires before its deadline. If polled in time, it fires at most
-//! one tick after it.
+//! Takes ids below a limit fixed at construction and deadlines in [`Nanos`]; gives the ids whose
+//! deadline has passed. Nothing is allocated after construction. An id never fires before its
+//! deadline. If polled in time, it fires at most one tick after it.
 //!
-//! Re-arming is lazy, since nearly every acknowledgement moves a deadline back. A later deadline is only stored, and
-//! the id is linked again when its old slot is due. An earlier deadline is linked at once. Both are O(1), and a linked
-//! id moves down a level at most twice.
+//! Re-arming is lazy, since nearly every acknowledgement moves a deadline back. A later deadline is
+//! only stored, and the id is linked again when its old slot is due. An earlier deadline is linked
+//! at once. Both are O(1), and a linked id moves down a level at most twice.
 //!
 //! ```text
 //! level 0   256 slots of 1 tick          16 us each      4.2 ms in all
@@ -14,7 +14,8 @@
 //! level 2   256 slots of 65 536 ticks  1.07 s each       275 s in all; later deadlines are linked in its last slot
 //! ```
 //!
-//! Cost: arming a later deadline is one store. Finding the next occupied slot reads four words per level.
+//! Cost: arming a later deadline is one store. Finding the next occupied slot reads four words per
+//! level.
 
 mod level;
 #[cfg(test)]
@@ -24,10 +25,12 @@ use ironwarp_types::Nanos;
 
 use level::{Level, SLOTS};
 
-/// A tick is 2^14 ns, 16.4 microseconds: shorter than every timeout of TCP. An idle second has 61 thousand ticks.
+/// A tick is 2^14 ns, 16.4 microseconds: shorter than every timeout of TCP. An idle second has 61
+/// thousand ticks.
 const TICK_SHIFT: u32 = 14;
 
-/// The range of the wheel in ticks. Later deadlines are linked at its end and linked again when that slot is due.
+/// The range of the wheel in ticks. Later deadlines are linked at its end and linked again when
+/// that slot is due.
 const TICKS_MAX: u64 = 255 << 16;
 
 const NIL: u32 = u32::MAX;
@@ -66,8 +69,8 @@ impl Wheel {
         }
     }
 
-    /// Sets the deadline of an id and replaces the previous one. [`Nanos::MAX`] disarms it. An id beyond the limit is
-    /// ignored.
+    /// Sets the deadline of an id and replaces the previous one. [`Nanos::MAX`] disarms it. An id
+    /// beyond the limit is ignored.
     #[inline]
     pub fn arm(&mut self, id: u32, deadline: Nanos) {
         let Some(node) = self.nodes.get_mut(id as usize) else { return };
@@ -78,7 +81,8 @@ impl Wheel {
         }
     }
 
-    /// Makes an id fire at `deadline` or before. An earlier deadline stays: the owner of the id sets the next one when it fires.
+    /// Makes an id fire at `deadline` or before. An earlier deadline stays: the owner of the id
+    /// sets the next one when it fires.
     #[inline]
     pub fn arm_by(&mut self, id: u32, deadline: Nanos) {
         if self.nodes.get(id as usize).is_some_and(|node| deadline < node.deadline) {
@@ -101,8 +105,8 @@ impl Wheel {
         }
     }
 
-    /// Returns the id that [`Wheel::pop_expired`] examines next, if it is in the slot of the last one, and prefetches the
-    /// node after it.
+    /// Returns the id that [`Wheel::pop_expired`] examines next, if it is in the slot of the last
+    /// one, and prefetches the node after it.
     pub fn next_in_slot(&self) -> Option<u32> {
         let next = self.levels[0].head(slot_of(self.tick, 0))?;
         self.prefetch(self.nodes.get(next as usize)?.next);
@@ -147,13 +151,15 @@ impl Wheel {
         }
     }
 
-    /// Returns when to poll next: no deadline passes before then. May be early, since re-arming is lazy.
+    /// Returns when to poll next: no deadline passes before then. May be early, since re-arming is
+    /// lazy.
     #[inline]
     pub fn next_deadline(&self) -> Option<Nanos> {
         (self.next != u64::MAX).then_some(Nanos(self.next << TICK_SHIFT))
     }
 
-    /// Removes ids from the slot of the current tick until one is due. Ids that are not due are linked again.
+    /// Removes ids from the slot of the current tick until one is due. Ids that are not due are
+    /// linked again.
     fn pop_due(&mut self, now: Nanos) -> Option<u32> {
         loop {
             let id = self.levels[0].head(slot_of(self.tick, 0))?;
@@ -181,8 +187,8 @@ impl Wheel {
     }
 
     fn cascade(&mut self, level: u8, slot: u8) {
-        // A node that is linked again lands in this slot only if it is due a full rotation later. It then becomes the
-        // head, which the walk has passed.
+        // A node that is linked again lands in this slot only if it is due a full rotation later.
+        // It then becomes the head, which the walk has passed.
         let mut left = self.levels.get(usize::from(level)).map_or(NIL, |l| l.head(slot).unwrap_or(NIL));
         while left != NIL {
             let id = left;

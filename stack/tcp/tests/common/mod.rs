@@ -1,4 +1,5 @@
-//! Shared parts of the engine's tests: a port over queues, a node of net and tcp, and a scripted peer.
+//! Shared parts of the engine's tests: a port over queues, a node of net and tcp, and a scripted
+//! peer.
 #![allow(dead_code)]
 
 pub mod link;

@@ -47,7 +47,8 @@ impl Node {
         Self::with_frames(FRAMES, host, mtu_bytes, config)
     }
 
-    /// Creates a node whose port has `frames` buffers in each pool and room for as many in each ring.
+    /// Creates a node whose port has `frames` buffers in each pool and room for as many in each
+    /// ring.
     pub fn with_frames(frames: usize, host: u8, mtu_bytes: u16, config: TcpConfig) -> Self {
         let (port, far) = memory::detached(&MemoryConfig {
             mac: mac(host),
@@ -95,7 +96,8 @@ impl Node {
         self.arrive(bytes, &mut |_| None::<()>);
     }
 
-    /// Processes an arriving frame, and lets `read` consume lent payload. Returns the number of lent bytes.
+    /// Processes an arriving frame, and lets `read` consume lent payload. Returns the number of
+    /// lent bytes.
     pub fn receive_lending(&mut self, bytes: &[u8], read: impl FnOnce(&mut LentBytes<MemoryFrame>)) -> usize {
         let mut read = Some(read);
         let mut read_once = |lent: Lent<'_, LentBytes<MemoryFrame>>| {
@@ -109,8 +111,8 @@ impl Node {
         len
     }
 
-    /// Passes a frame to TCP in the order of the core loop: as a fast one, or after the checks of `net`. Returns
-    /// what `read` returns for lent payload.
+    /// Passes a frame to TCP in the order of the core loop: as a fast one, or after the checks of
+    /// `net`. Returns what `read` returns for lent payload.
     fn arrive<R>(
         &mut self,
         bytes: &[u8],

@@ -114,7 +114,8 @@ impl Script {
         TraceSegment::parse(text).encode(self.our_numbers, (self.peer_port, self.our_port))
     }
 
-    /// The peer sends a segment, and `read` consumes lent payload. Returns the number of lent bytes.
+    /// The peer sends a segment, and `read` consumes lent payload. Returns the number of lent
+    /// bytes.
     pub fn peer_lending(&mut self, text: &str, read: impl FnOnce(&mut LentBytes<MemoryFrame>)) -> usize {
         let frame = self.frame(text);
         self.node.receive_lending(&frame, read)
@@ -123,7 +124,8 @@ impl Script {
     /// The same, with an urgent pointer.
     pub fn peer_with_urgent(&mut self, text: &str, urgent: u16) {
         let mut frame = self.frame(text);
-        // RFC 9293 s3.1: the field after the checksum. The checksum was computed with a pointer of zero (RFC 1624).
+        // RFC 9293 s3.1: the field after the checksum. The checksum was computed with a pointer of
+        // zero (RFC 1624).
         frame[52..54].copy_from_slice(&urgent.to_be_bytes());
         let sum = u32::from(u16::from_be_bytes([frame[50], frame[51]]) ^ u16::MAX) + u32::from(urgent);
         let sum = !((sum & 0xffff) as u16 + (sum >> 16) as u16);
@@ -143,7 +145,8 @@ impl Script {
         frames.iter().map(|frame| TraceSegment::decode(frame, &mut self.our_numbers, ports)).collect()
     }
 
-    /// Asserts what we have sent. Windows and timestamps are compared only if the expectation has them.
+    /// Asserts what we have sent. Windows and timestamps are compared only if the expectation has
+    /// them.
     #[track_caller]
     pub fn expect(&mut self, expected: &[&str]) {
         let sent = self.sent_segments();

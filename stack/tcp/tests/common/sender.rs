@@ -14,8 +14,8 @@ pub fn config() -> TcpConfig {
     TcpConfig { rto_initial: RTO, rto_min: RTO, timestamps: false, ecn: false, ..TcpConfig::default() }
 }
 
-/// A connection with SACK, and with ECN if `config` enables it. The handshake and a first unit of 100 bytes gave a
-/// round-trip sample of [`RTT`], so the next byte is 101.
+/// A connection with SACK, and with ECN if `config` enables it. The handshake and a first unit of
+/// 100 bytes gave a round-trip sample of [`RTT`], so the next byte is 101.
 pub fn sacking(config: TcpConfig) -> Script {
     let echo = if config.ecn { "E" } else { "" };
     measured(Script::with_options(config), &format!("S.{echo} 0 ack 1 win 64000 <mss 1460,sackOK>"))

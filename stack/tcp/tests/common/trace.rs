@@ -3,10 +3,11 @@
 //! A segment is written `flags seq[:end(len)] [ack n] [win n] [<options>] [[congestion]]`:
 //!
 //! - flags from `S F R P . E W U`; the dot is ACK, E and W are ECE and CWR;
-//! - numbers relative to each side's initial number; payload is the pattern of its offset: byte `n` of a stream has the
-//!   sequence number `n + 1`;
-//! - options `mss 1460`, `sackOK`, `TS val 1 ecr 0`, `ws 7` (or `wscale`), `sack 10:20 30:40`, `nop`, and `raw 0102ff`
-//!   for octets in hexadecimal, separated by commas; timestamp values are relative to each side's first value;
+//! - numbers relative to each side's initial number; payload is the pattern of its offset: byte `n`
+//!   of a stream has the sequence number `n + 1`;
+//! - options `mss 1460`, `sackOK`, `TS val 1 ecr 0`, `ws 7` (or `wscale`), `sack 10:20 30:40`,
+//!   `nop`, and `raw 0102ff` for octets in hexadecimal, separated by commas; timestamp values are
+//!   relative to each side's first value;
 //! - congestion bits `[ect0]`, `[ect1]` and `[ce]`; none for packets that are not ECN-capable.
 
 use smoltcp::phy::ChecksumCapabilities;

@@ -31,7 +31,8 @@ fn sack_every_second_byte(s: &mut Script, bytes: u32) {
     }
 }
 
-/// CVE-2019-11478: each edge of a block inside a unit would add a node to a list that every later ACK walks.
+/// CVE-2019-11478: each edge of a block inside a unit would add a node to a list that every later
+/// ACK walks.
 #[test]
 fn blocks_of_single_bytes_do_not_cut_units_without_bound() {
     let mut s = in_flight();
@@ -42,7 +43,8 @@ fn blocks_of_single_bytes_do_not_cut_units_without_bound() {
     assert!(units <= 2 * UNITS + 16, "{units} units retained of {UNITS} sent");
 }
 
-/// CVE-2019-11479: what a peer leaves between the blocks is resent in few segments, not a byte to a segment.
+/// CVE-2019-11479: what a peer leaves between the blocks is resent in few segments, not a byte to a
+/// segment.
 #[test]
 fn the_bytes_between_blocks_are_resent_in_few_segments() {
     let mut s = in_flight();

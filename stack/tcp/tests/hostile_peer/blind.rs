@@ -1,4 +1,5 @@
-//! Off-path attackers who know the addresses and ports of a connection and guess sequence numbers (RFC 5961).
+//! Off-path attackers who know the addresses and ports of a connection and guess sequence numbers
+//! (RFC 5961).
 
 use ironwarp_stats::Counter;
 use ironwarp_tcp::{ByteStream, State, TcpEvents};
@@ -9,9 +10,8 @@ use crate::common::pattern::Pattern;
 use crate::common::raw::{ACK, FIN, PSH, RST, SYN, Segment, frame};
 use crate::scene::Scene;
 
-/// RFC 5961 s3: of two million resets over all sequence numbers, only the one at RCV.NXT ends the connection. Resets in
-/// the window trigger challenge ACKs, which are rate-limited.
-/// RFC 5961 s3.2.
+/// RFC 5961 s3: of two million resets over all sequence numbers, only the one at RCV.NXT ends the
+/// connection. Resets in the window trigger challenge ACKs, which are rate-limited. RFC 5961 s3.2.
 #[test]
 fn blind_resets_do_not_end_a_connection() {
     let mut scene = Scene::new();
@@ -34,8 +34,8 @@ fn blind_resets_do_not_end_a_connection() {
     assert_eq!(scene.node.take_events(id.expect("a connection")), TcpEvents::RESET);
 }
 
-/// RFC 5961 s4: a SYN with any sequence number, with or without payload, triggers a challenge ACK and changes nothing.
-/// RFC 5961 s4.2.
+/// RFC 5961 s4: a SYN with any sequence number, with or without payload, triggers a challenge ACK
+/// and changes nothing. RFC 5961 s4.2.
 #[test]
 fn blind_syns_do_not_end_a_connection() {
     for state in [State::Established, State::CloseWait, State::FinWait1, State::FinWait2] {
@@ -65,7 +65,8 @@ fn blind_data_is_not_delivered() {
     let (peer, id) = scene.target(State::Established, 40_000, 123_456);
     let id = id.expect("a connection");
     for step in 1..5_000u32 {
-        // In the window, but with a guessed acknowledgement: from older than any window to the far future.
+        // In the window, but with a guessed acknowledgement: from older than any window to the far
+        // future.
         let ack = peer.ack.wrapping_add(100_000).wrapping_add(step.wrapping_mul(836_000));
         if peer.ack.wrapping_sub(ack) <= 70_000 {
             continue;
@@ -78,7 +79,8 @@ fn blind_data_is_not_delivered() {
     scene.bystander_works();
 }
 
-/// RFC 9293 s3.10.7.4, fifth step: an acknowledgement of unsent data changes nothing. The answers are rate-limited.
+/// RFC 9293 s3.10.7.4, fifth step: an acknowledgement of unsent data changes nothing. The answers
+/// are rate-limited.
 #[test]
 fn blind_acks_acknowledge_nothing() {
     let mut scene = Scene::new();
@@ -128,8 +130,8 @@ fn blind_segments_do_not_end_half_open_or_waiting_connections() {
     scene.assert_nothing_leaked();
 }
 
-/// RFC 9293 s3.10.7.1: segments without a connection, of all kinds and from all ports, take no resources. The answers
-/// are rate-limited.
+/// RFC 9293 s3.10.7.1: segments without a connection, of all kinds and from all ports, take no
+/// resources. The answers are rate-limited.
 #[test]
 fn answers_to_unknown_segments_are_limited() {
     let mut scene = Scene::new();
@@ -155,7 +157,8 @@ fn answers_to_unknown_segments_are_limited() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Segments outside the window, with any flags, have no effect that the application can observe.
+    /// Segments outside the window, with any flags, have no effect that the application can
+    /// observe.
     #[test]
     fn segments_outside_the_window_have_no_effect(
         guesses in prop::collection::vec((1u32 << 20..u32::MAX - 70_000, any::<u32>(), any::<u8>(), 0usize..300), 1..80),

@@ -10,7 +10,8 @@ use crate::scene::Scene;
 const EDGES: [u32; 12] =
     [0, 1, 2, 100, 65_535, 65_536, 1 << 30, (1 << 31) - 1, 1 << 31, (1 << 31) + 1, u32::MAX - 1, u32::MAX];
 
-/// For each state, derives segments from valid ones with `segments`, sends them, and checks the bystander.
+/// For each state, derives segments from valid ones with `segments`, sends them, and checks the
+/// bystander.
 fn in_every_state(segments: impl Fn(&Segment) -> Vec<Segment>) {
     let mut scene = Scene::new();
     for state in Scene::STATES {
@@ -42,7 +43,8 @@ fn in_every_state(segments: impl Fn(&Segment) -> Vec<Segment>) {
     scene.assert_nothing_leaked();
 }
 
-/// RFC 9293 s3.10.7: every combination of control bits, in the window, before and after it, with and without payload.
+/// RFC 9293 s3.10.7: every combination of control bits, in the window, before and after it, with
+/// and without payload.
 #[test]
 fn every_combination_of_control_bits_is_harmless_in_every_state() {
     in_every_state(|right| {
@@ -101,7 +103,8 @@ fn boundary_values_of_other_fields_are_harmless_in_every_state() {
     });
 }
 
-/// RFC 9293 s3.1, MUST-7: options of every kind and length, whole and truncated, in a SYN and in other segments.
+/// RFC 9293 s3.1, MUST-7: options of every kind and length, whole and truncated, in a SYN and in
+/// other segments.
 #[test]
 fn every_kind_and_length_of_an_option_is_harmless_in_every_state() {
     in_every_state(|right| {
@@ -138,8 +141,8 @@ fn a_segment_with_a_wrong_checksum_is_dropped() {
     scene.bystander_works();
 }
 
-/// RFC 791 and RFC 894: each octet before a valid segment takes every value, with a correct and a wrong header
-/// checksum. Only the valid segment is delivered, or none.
+/// RFC 791 and RFC 894: each octet before a valid segment takes every value, with a correct and a
+/// wrong header checksum. Only the valid segment is delivered, or none.
 #[test]
 fn every_value_of_every_lower_header_octet_is_harmless() {
     let mut scene = Scene::new();

@@ -70,7 +70,8 @@ proptest! {
         scene.assert_nothing_leaked();
     }
 
-    /// A valid segment of an open connection that is damaged anywhere after the addresses is never delivered.
+    /// A valid segment of an open connection that is damaged anywhere after the addresses is never
+    /// delivered.
     #[test]
     fn a_damaged_segment_is_never_delivered(at in 34usize..134, flip in 1u8..=255) {
         let mut scene = Scene::new();

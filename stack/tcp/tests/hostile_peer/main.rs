@@ -1,6 +1,7 @@
-//! A hostile peer or third party, whose frames pass net and tcp: boundary values, contradictions, guesses, any order,
-//! random bytes. Nothing panics, every invariant of [`ironwarp_tcp::Tcp::check`] holds after every frame, a bystander
-//! connection transfers every byte, and no resource leaks.
+//! A hostile peer or third party, whose frames pass net and tcp: boundary values, contradictions,
+//! guesses, any order, random bytes. Nothing panics, every invariant of
+//! [`ironwarp_tcp::Tcp::check`] holds after every frame, a bystander connection transfers every
+//! byte, and no resource leaks.
 
 #[path = "../common/mod.rs"]
 mod common;

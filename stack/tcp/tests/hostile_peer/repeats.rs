@@ -21,8 +21,8 @@ fn contradicting(from: usize, len: usize, which: bool) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// RFC 9293 s3.10.7.4, seventh step: overlaps in any order deliver every byte once, with the value of one of the
-    /// segments. A delivered byte does not change.
+    /// RFC 9293 s3.10.7.4, seventh step: overlaps in any order deliver every byte once, with the
+    /// value of one of the segments. A delivered byte does not change.
     #[test]
     fn contradictory_overlaps_deliver_every_byte_once(
         iss in any::<u32>(),
@@ -81,7 +81,8 @@ fn the_first_version_of_an_in_order_byte_is_kept() {
     }
 }
 
-/// RFC 9293 s3.4: the sequence numbers of either side may wrap at any octet, in order and out of order.
+/// RFC 9293 s3.4: the sequence numbers of either side may wrap at any octet, in order and out of
+/// order.
 #[test]
 fn sequence_numbers_may_wrap_at_every_octet() {
     for before in (0..3_000).step_by(7).chain([1 << 31, (1 << 31) - 1, (1 << 31) + 1]) {
@@ -103,8 +104,8 @@ fn sequence_numbers_may_wrap_at_every_octet() {
     }
 }
 
-/// RFC 9293 s3.10.7.4: an old segment, repeated a thousand times, changes nothing. Every answer has the same sequence
-/// number.
+/// RFC 9293 s3.10.7.4: an old segment, repeated a thousand times, changes nothing. Every answer has
+/// the same sequence number.
 #[test]
 fn old_segments_can_be_repeated_without_effect() {
     let mut scene = Scene::new();

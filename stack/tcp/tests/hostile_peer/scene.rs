@@ -1,4 +1,5 @@
-//! A node with a bystander connection, which must not be affected, and connections in every state to attack.
+//! A node with a bystander connection, which must not be affected, and connections in every state
+//! to attack.
 
 use ironwarp_tcp::{ConnId, State, TcpConfig, TcpEvents};
 use ironwarp_types::Nanos;
@@ -60,8 +61,8 @@ impl Scene {
         self.node.sent();
     }
 
-    /// Asserts that the bystander transfers a thousand bytes in each direction without error, and that they are
-    /// acknowledged.
+    /// Asserts that the bystander transfers a thousand bytes in each direction without error, and
+    /// that they are acknowledged.
     #[track_caller]
     pub fn bystander_works(&mut self) {
         self.node.sent();
@@ -85,8 +86,8 @@ impl Scene {
         node.sent();
     }
 
-    /// Creates a connection in a state, and its peer. TIME-WAIT is represented by [`State::Closed`]: it continues
-    /// without its connection.
+    /// Creates a connection in a state, and its peer. TIME-WAIT is represented by
+    /// [`State::Closed`]: it continues without its connection.
     pub fn target(&mut self, state: State, port: u16, iss: u32) -> (Peer, Option<ConnId>) {
         let node = &mut self.node;
         if state == State::SynSent {

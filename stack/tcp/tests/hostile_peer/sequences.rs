@@ -1,4 +1,5 @@
-//! Random sequences of segments with nearly valid numbers, on several connections at once, with a bystander connection.
+//! Random sequences of segments with nearly valid numbers, on several connections at once, with a
+//! bystander connection.
 
 use ironwarp_tcp::{ByteStream, ConnId, TcpEvents};
 use ironwarp_types::Nanos;
@@ -92,7 +93,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// The knowledge of an on-path attacker: the next numbers of each of its connections, in both directions.
+/// The knowledge of an on-path attacker: the next numbers of each of its connections, in both
+/// directions.
 #[derive(Default)]
 struct Attack {
     next: [(u32, u32); 4],
@@ -183,8 +185,8 @@ impl Attack {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// RFC 9293 s3.10: any segments, calls and times in any order keep the engine consistent, do not affect the
-    /// bystander, and leak nothing.
+    /// RFC 9293 s3.10: any segments, calls and times in any order keep the engine consistent, do
+    /// not affect the bystander, and leak nothing.
     #[test]
     fn random_sequences_keep_the_engine_consistent(steps in steps()) {
         let mut scene = Scene::new();

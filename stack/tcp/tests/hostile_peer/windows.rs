@@ -43,8 +43,8 @@ fn says(node: &mut Node, peer: &Peer, ack: u32, window: u16) {
     peer.send_raw(node, Segment { ack, window, ..peer.raw(ACK) });
 }
 
-/// RFC 9293 s3.8.6, MUST-34 and SHLD-15: the right edge moves left of the sent data. No new data follows until it has
-/// moved right again.
+/// RFC 9293 s3.8.6, MUST-34 and SHLD-15: the right edge moves left of the sent data. No new data
+/// follows until it has moved right again.
 #[test]
 fn no_new_data_is_sent_beyond_an_edge_that_moved_left() {
     let (mut node, mut peer, id) = opened(10_000);
@@ -62,8 +62,8 @@ fn no_new_data_is_sent_beyond_an_edge_that_moved_left() {
     assert_eq!(ranges(&mut node, &mut peer), [(8_000, 9_000), (9_000, 10_000)]);
 }
 
-/// RFC 9293 s3.8.6, SHLD-16: unacknowledged data inside a window that shrank is retransmitted by the timer. SHLD-17: a
-/// peer that answers is not aborted because of the data beyond.
+/// RFC 9293 s3.8.6, SHLD-16: unacknowledged data inside a window that shrank is retransmitted by
+/// the timer. SHLD-17: a peer that answers is not aborted because of the data beyond.
 #[test]
 fn data_inside_a_shrunk_window_is_retransmitted_and_the_rest_waits() {
     let (mut node, mut peer, id) = opened(10_000);
@@ -146,8 +146,8 @@ fn a_peer_that_sends_data_behind_a_closed_window_is_alive() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
 
-    /// RFC 9293 s3.8.6: for any sequence of windows and acknowledgements every byte arrives in the end, and none beyond
-    /// the largest announced edge.
+    /// RFC 9293 s3.8.6: for any sequence of windows and acknowledgements every byte arrives in the
+    /// end, and none beyond the largest announced edge.
     #[test]
     fn every_byte_arrives_with_random_windows(
         windows in prop::collection::vec((0u16..4_000, 0u32..3_000, 1u64..60), 1..60),

@@ -1,4 +1,5 @@
-//! Streams in both directions at once, with every byte checked, for all options of Linux and all link faults.
+//! Streams in both directions at once, with every byte checked, for all options of Linux and all
+//! link faults.
 
 use ironwarp_port::instrument::{FaultRates, Faults};
 use ironwarp_stats::Counter;
@@ -26,8 +27,8 @@ enum Opens {
     Linux,
 }
 
-/// Runs one connection with bytes in both directions at once and an orderly close. Returns Linux's `ss` output during
-/// the transfer.
+/// Runs one connection with bytes in both directions at once and an orderly close. Returns Linux's
+/// `ss` output during the transfer.
 #[track_caller]
 fn stream(stack: &mut UserStack, opens: Opens, we_send: u64, linux_sends: u64) -> String {
     let (transfer, linux) = match opens {
@@ -55,8 +56,8 @@ fn stream(stack: &mut UserStack, opens: Opens, we_send: u64, linux_sends: u64) -
     ss_output
 }
 
-/// Asserts that Linux uses the options of its settings, since we offer all of them: timestamps, SACK, ECN and window
-/// scaling.
+/// Asserts that Linux uses the options of its settings, since we offer all of them: timestamps,
+/// SACK, ECN and window scaling.
 #[track_caller]
 fn negotiated(settings: Settings, ss_output: &str) {
     let words: Vec<&str> = ss_output.split_whitespace().collect();
@@ -139,7 +140,8 @@ fn ipv6_streams_cross_an_xdp_socket() {
     });
 }
 
-/// RFC 9293 s3.7.1, MUST-16: the smaller of the two segment sizes applies, whichever side announces it.
+/// RFC 9293 s3.7.1, MUST-16: the smaller of the two segment sizes applies, whichever side announces
+/// it.
 #[test]
 fn a_smaller_segment_size_of_linux_applies() {
     over_a_veth("bulk::a_smaller_segment_size_of_linux_applies", 9_000, |mut stack| {
@@ -164,8 +166,8 @@ fn faults(seed: u64) -> Faults {
     Faults { seed, rx: rates, tx: rates }
 }
 
-/// Loses, duplicates, reorders, damages and truncates frames, with bytes in both directions, for each of Linux's
-/// settings.
+/// Loses, duplicates, reorders, damages and truncates frames, with bytes in both directions, for
+/// each of Linux's settings.
 fn streams_through_faults(stack: &mut UserStack, bytes: u64) {
     stack.tcp.listen((crate::user_stack::our_ip(), PORT).into()).expect("room");
     for (round, settings) in SETTINGS.into_iter().enumerate() {
@@ -188,7 +190,8 @@ fn streams_through_faults(stack: &mut UserStack, bytes: u64) {
     }
 }
 
-/// RFC 9293 s3.8, RFC 5681: every byte arrives once, in order and unchanged, over a link with all faults.
+/// RFC 9293 s3.8, RFC 5681: every byte arrives once, in order and unchanged, over a link with all
+/// faults.
 #[test]
 fn streams_survive_a_faulty_tap() {
     over_a_tap("bulk::streams_survive_a_faulty_tap", |mut stack| streams_through_faults(&mut stack, 1 << 20));

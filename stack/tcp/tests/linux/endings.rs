@@ -144,8 +144,8 @@ fn closed_ports_refuse_active_and_passive_opens() {
     });
 }
 
-/// RFC 9293 s3.8.4: Linux's keep-alives, which repeat an acknowledged octet, are answered, and the connection stays
-/// open.
+/// RFC 9293 s3.8.4: Linux's keep-alives, which repeat an acknowledged octet, are answered, and the
+/// connection stays open.
 #[test]
 fn keep_alives_of_linux_are_answered() {
     over_a_tap("endings::keep_alives_of_linux_are_answered", |mut stack| {

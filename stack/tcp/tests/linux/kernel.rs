@@ -1,4 +1,5 @@
-//! The Linux side: interfaces and settings of the test's network namespace, and sockets in their own threads.
+//! The Linux side: interfaces and settings of the test's network namespace, and sockets in their
+//! own threads.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -37,7 +38,8 @@ pub fn linux() -> IpAddr {
     }
 }
 
-/// The timeout of a blocked socket call. Longer than our side's deadline, whose error message is more informative.
+/// The timeout of a blocked socket call. Longer than our side's deadline, whose error message is
+/// more informative.
 const IO_TIMEOUT: Duration = Duration::from_secs(80);
 
 /// Bytes written and read at once.
@@ -96,7 +98,8 @@ pub fn sysctl(name: &str, value: &str) {
     std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
-/// Returns the `ss` output for Linux's connection at a port: `... ts sack ecn cubic wscale:4,7 rto:201 mss:1448 ...`.
+/// Returns the `ss` output for Linux's connection at a port:
+/// `... ts sack ecn cubic wscale:4,7 rto:201 mss:1448 ...`.
 pub fn ss_output(local_port: u16) -> String {
     let filter = format!("sport = :{local_port}");
     let output =
@@ -149,7 +152,8 @@ fn with_io_timeouts(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// Sends and receives at the same time, then closes. Checks the received bytes and returns their number.
+/// Sends and receives at the same time, then closes. Checks the received bytes and returns their
+/// number.
 pub fn exchange(stream: TcpStream, sends: u64) -> u64 {
     let writer = stream.try_clone().expect("a second handle");
     let writing = spawn(move || {

@@ -1,9 +1,10 @@
-//! Linux's TCP as the peer, over a tap device and over raw and XDP sockets on a veth pair, with IPv4 and IPv6: an
-//! independent implementation, with each of its options on and off.
+//! Linux's TCP as the peer, over a tap device and over raw and XDP sockets on a veth pair, with
+//! IPv4 and IPv6: an independent implementation, with each of its options on and off.
 //!
-//! Each test runs in a child process with its own network namespace (see `vdev_lab`). The test's thread polls our
-//! engine; other threads of the process use the kernel's sockets. Faults are injected on our side of the device. Time
-//! only limits how long a test waits. `IRONWARP_LINUX_PCAP=file` captures a single test.
+//! Each test runs in a child process with its own network namespace (see `vdev_lab`). The test's
+//! thread polls our engine; other threads of the process use the kernel's sockets. Faults are
+//! injected on our side of the device. Time only limits how long a test waits.
+//! `IRONWARP_LINUX_PCAP=file` captures a single test.
 #![cfg(feature = "dpdk")]
 #![allow(dead_code, reason = "the modules that are shared with other tests are used in part")]
 

@@ -1,5 +1,5 @@
-//! Our side: net and tcp over a device, polled by the test's thread in the order of the core loop, and a transfer per
-//! connection.
+//! Our side: net and tcp over a device, polled by the test's thread in the order of the core loop,
+//! and a transfer per connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -65,7 +65,8 @@ pub struct Transfer {
     closed: bool,
 }
 
-/// Short timeouts, so that a test can wait for silence, but long enough for delayed ACKs of the kernel.
+/// Short timeouts, so that a test can wait for silence, but long enough for delayed ACKs of the
+/// kernel.
 pub fn config() -> TcpConfig {
     TcpConfig {
         connections_max: 128,

@@ -15,7 +15,8 @@ use crate::vdev_lab::{Needs, alone};
 /// More than all buffers between the two applications.
 const BYTES: u64 = 4 << 20;
 
-/// RFC 9293 s3.8.6.1, MUST-36 and MUST-37: Linux's reader stalls. Its window closes and is probed until it opens.
+/// RFC 9293 s3.8.6.1, MUST-36 and MUST-37: Linux's reader stalls. Its window closes and is probed
+/// until it opens.
 #[test]
 fn a_stalled_reader_in_linux_closes_its_window_and_opens_it_again() {
     let name = "windows::a_stalled_reader_in_linux_closes_its_window_and_opens_it_again";
@@ -54,8 +55,8 @@ fn read_as_permitted(stream: &TcpStream, permits: &mpsc::Receiver<usize>) -> u64
     taken
 }
 
-/// RFC 9293 s3.8.6 and s3.8.6.2.2: our reader stalls. Linux fills the window completely, probes it, and continues when
-/// it opens.
+/// RFC 9293 s3.8.6 and s3.8.6.2.2: our reader stalls. Linux fills the window completely, probes it,
+/// and continues when it opens.
 #[test]
 fn our_stalled_reader_closes_our_window_and_opens_it_again() {
     over_a_veth("windows::our_stalled_reader_closes_our_window_and_opens_it_again", 1_500, |mut stack| {
@@ -85,8 +86,8 @@ fn our_stalled_reader_closes_our_window_and_opens_it_again() {
     });
 }
 
-/// Linux's receive buffers have every size, so that it announces windows from a few hundred bytes to megabytes, scaled
-/// or not.
+/// Linux's receive buffers have every size, so that it announces windows from a few hundred bytes
+/// to megabytes, scaled or not.
 #[test]
 fn windows_of_every_size_transfer_the_stream() {
     over_a_veth("windows::windows_of_every_size_transfer_the_stream", 1_500, |mut stack| {

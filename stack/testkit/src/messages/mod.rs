@@ -1,13 +1,16 @@
-//! A transport that is not TCP: messages in memory. It shows what the core loop asks of a transport, and what not.
+//! A transport that is not TCP: messages in memory. It shows what the core loop asks of a
+//! transport, and what not.
 //!
 //! - A unit is one message and arrives as one, so DDP needs no frames around its segments.
-//! - All streams between two addresses share a connection. A stream opens, closes and aborts by itself, and messages of one
-//!   stream do not wait for those of another.
-//! - Packets arrive in an order that a seed determines. The messages of a stream are numbered and delivered by number.
+//! - All streams between two addresses share a connection. A stream opens, closes and aborts by
+//!   itself, and messages of one stream do not wait for those of another.
+//! - Packets arrive in an order that a seed determines. The messages of a stream are numbered and
+//!   delivered by number.
 //! - Either side may send as soon as a stream is established.
 //!
-//! It moves no frames: what the ports carry is address resolution. Timers deliver what has arrived, so a core loop over this
-//! transport never sleeps. For tests: it allocates, and nothing bounds what peers send.
+//! It moves no frames: what the ports carry is address resolution. Timers deliver what has arrived,
+//! so a core loop over this transport never sleeps. For tests: it allocates, and nothing bounds
+//! what peers send.
 
 mod network;
 mod stream;
@@ -48,7 +51,8 @@ pub struct Messages<P> {
 }
 
 impl<P> Messages<P> {
-    /// Creates a transport for `slots` streams on the network of `secret`, whose first word is its seed.
+    /// Creates a transport for `slots` streams on the network of `secret`, whose first word is its
+    /// seed.
     pub fn new(slots: u32, secret: [u64; 2]) -> Self {
         Messages {
             network: network(secret),

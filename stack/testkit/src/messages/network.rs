@@ -1,6 +1,8 @@
-//! The network of [`Messages`](super::Messages): packets in memory, which arrive in an order that the seed determines.
+//! The network of [`Messages`](super::Messages): packets in memory, which arrive in an order that
+//! the seed determines.
 //!
-//! All transports that are created with one secret are on one network. Nothing is lost and nothing is copied twice.
+//! All transports that are created with one secret are on one network. Nothing is lost and nothing
+//! is copied twice.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};

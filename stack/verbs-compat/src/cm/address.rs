@@ -1,7 +1,9 @@
-//! Addresses: binding to one, and resolving a peer's. Both need the configuration only and complete at once.
+//! Addresses: binding to one, and resolving a peer's. Both need the configuration only and complete
+//! at once.
 //!
-//! What an identifier is bound to is what its connection uses, and what the identifier reports. The scope of an IPv6 address
-//! is the program's name for an interface; the device has one interface, so it is kept for the program and not used.
+//! What an identifier is bound to is what its connection uses, and what the identifier reports. The
+//! scope of an IPv6 address is the program's name for an interface; the device has one interface,
+//! so it is kept for the program and not used.
 
 use core::ffi::c_int;
 use core::mem::{size_of, zeroed};
@@ -77,7 +79,8 @@ pub(super) fn without_scope(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port())
 }
 
-/// Writes an address into a field of the program's structure, which has the size of `sockaddr_storage`.
+/// Writes an address into a field of the program's structure, which has the size of
+/// `sockaddr_storage`.
 fn write_address<T>(into: *mut T, address: SocketAddr) {
     const { assert!(size_of::<T>() == size_of::<libc::sockaddr_storage>()) };
     let (storage, _) = to_storage(address);
@@ -184,7 +187,8 @@ fn port_of(id: *mut sys::rdma_cm_id, address: fn(&CmId) -> Option<SocketAddr>) -
 }
 
 impl State {
-    /// Binds an idle identifier to an address of the device, or to a port of all. A call that fails has changed nothing.
+    /// Binds an idle identifier to an address of the device, or to a port of all. A call that fails
+    /// has changed nothing.
     pub(super) fn bind(&mut self, id: *mut sys::rdma_cm_id, mut address: SocketAddr) -> Outcome {
         if state_of(self, id)? != IdState::Idle {
             return Err(EINVAL);

@@ -32,7 +32,8 @@ extern "C" fn rdma_getaddrinfo(
     }
 }
 
-/// Why a call has failed. The manual page has it return -1 and set errno, or return a code of the system's resolver.
+/// Why a call has failed. The manual page has it return -1 and set errno, or return a code of the
+/// system's resolver.
 enum Failure {
     Call(Errno),
     /// A code of `getaddrinfo`: EAI_NONAME and the like.

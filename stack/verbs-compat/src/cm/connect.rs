@@ -12,7 +12,8 @@ use crate::device::READS_MAX;
 use crate::engine::{EINVAL, Outcome, State, as_minus_one, with};
 use crate::sys;
 
-// A synchronous call may be cancelled while it waits, which unwinds the stack: so these are "C-unwind".
+// A synchronous call may be cancelled while it waits, which unwinds the stack: so these are
+// "C-unwind".
 
 #[unsafe(no_mangle)]
 extern "C-unwind" fn rdma_connect(id: *mut sys::rdma_cm_id, param: *mut sys::rdma_conn_param) -> c_int {
@@ -46,7 +47,8 @@ extern "C-unwind" fn rdma_disconnect(id: *mut sys::rdma_cm_id) -> c_int {
     as_minus_one(waits.and_then(|waits| if waits { complete(id) } else { Ok(()) }))
 }
 
-/// The stack establishes connections by itself, so there is nothing to do for one that is established.
+/// The stack establishes connections by itself, so there is nothing to do for one that is
+/// established.
 #[unsafe(no_mangle)]
 extern "C" fn rdma_establish(id: *mut sys::rdma_cm_id) -> c_int {
     as_minus_one(with(|state| match state_of(state, id)? {
@@ -61,8 +63,9 @@ extern "C" fn rdma_notify(id: *mut sys::rdma_cm_id, _event: sys::ibv_event_type)
     as_minus_one(with(|state| state.pools.ids.get(id).map(drop)))
 }
 
-/// Fills in the attributes with which a program moves a queue pair of its own through the states. Like the kernel's
-/// connection manager for iWARP it leaves none for RTS: the connection itself makes that of the queue pair.
+/// Fills in the attributes with which a program moves a queue pair of its own through the states.
+/// Like the kernel's connection manager for iWARP it leaves none for RTS: the connection itself
+/// makes that of the queue pair.
 #[unsafe(no_mangle)]
 extern "C" fn rdma_init_qp_attr(
     id: *mut sys::rdma_cm_id,
@@ -100,12 +103,13 @@ unsafe fn private_bytes<'a>(from: *const c_void, bytes: u8) -> &'a [u8] {
     unsafe { slice::from_raw_parts(from.cast(), bytes.into()) }
 }
 
-/// A depth that leaves the value to the library, as RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH of librdmacm's.
+/// A depth that leaves the value to the library, as RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH of
+/// librdmacm's.
 const DEPTH_UNSPECIFIED: u8 = u8::MAX;
 
 impl State {
-    /// Returns the private data and the read depths of the program's parameters, or `None` for those of the queue pair. A
-    /// depth beyond the device's is refused.
+    /// Returns the private data and the read depths of the program's parameters, or `None` for
+    /// those of the queue pair. A depth beyond the device's is refused.
     fn parse_param<'a>(
         &mut self,
         param: Option<&'a sys::rdma_conn_param>,
@@ -123,7 +127,8 @@ impl State {
         Ok((private_data, Some(reads)))
     }
 
-    /// Returns the queue pair that an identifier connects: its own, or that of the program's parameters.
+    /// Returns the queue pair that an identifier connects: its own, or that of the program's
+    /// parameters.
     fn qp_to_connect(
         &mut self,
         id: *mut sys::rdma_cm_id,
@@ -138,8 +143,8 @@ impl State {
         if other.is_null() || other == id { Ok(qp) } else { Err(EINVAL) }
     }
 
-    /// Joins an identifier and its queue pair, so that the events of the one are those of the other, and calls `begin` with
-    /// the queue pair. If that fails, both are as before.
+    /// Joins an identifier and its queue pair, so that the events of the one are those of the
+    /// other, and calls `begin` with the queue pair. If that fails, both are as before.
     fn begin_connection(
         &mut self,
         id: *mut sys::rdma_cm_id,

@@ -96,8 +96,9 @@ impl State {
         self.push_request(id, listener, &details);
     }
 
-    /// Returns the read depths of a request. A peer that names none, as with revision 1 of MPA or with the highest value of
-    /// RFC 6581 s9, leaves them to the applications: the device's, as the kernel's iWARP devices report.
+    /// Returns the read depths of a request. A peer that names none, as with revision 1 of MPA or
+    /// with the highest value of RFC 6581 s9, leaves them to the applications: the device's, as the
+    /// kernel's iWARP devices report.
     fn reads_of_request(&mut self, mpa: &MpaRequestInfo) -> ReadDepths {
         let own = self.device().map_or(READS_MAX, |device| device.context.limits().read_depth.min(READS_MAX));
         let named = |depth: u16| if depth >= READS_UNNEGOTIATED { own } else { depth };
@@ -163,8 +164,9 @@ impl State {
         }
     }
 
-    /// An error that was found here ends a connection. As with the kernel's iWARP devices, an asynchronous event of the queue
-    /// pair tells that from an orderly end, if the peer caused it: IBV_EVENT_QP_FATAL reports a request of this side.
+    /// An error that was found here ends a connection. As with the kernel's iWARP devices, an
+    /// asynchronous event of the queue pair tells that from an orderly end, if the peer caused it:
+    /// IBV_EVENT_QP_FATAL reports a request of this side.
     fn on_fault_of_peer(&mut self, qp: QueuePair, fault: Terminate) {
         let event_type = match fault {
             _ if fault.is_protection_error() => sys::IBV_EVENT_QP_ACCESS_ERR,

@@ -1,4 +1,5 @@
-//! Queue pairs and shared receive queues of identifiers, and endpoints, which do several steps in one call.
+//! Queue pairs and shared receive queues of identifiers, and endpoints, which do several steps in
+//! one call.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -313,8 +314,8 @@ extern "C" fn rdma_free_devices(list: *mut *mut sys::ibv_context) {
 }
 
 impl State {
-    /// Makes the identifier of a request that of the program, with a queue pair if the listener has the attributes of one. If
-    /// that fails, the request is rejected and the identifier destroyed.
+    /// Makes the identifier of a request that of the program, with a queue pair if the listener has
+    /// the attributes of one. If that fails, the request is rejected and the identifier destroyed.
     fn take_request(
         &mut self,
         listener: *mut sys::rdma_cm_id,
@@ -359,8 +360,8 @@ impl State {
         Ok(pd)
     }
 
-    /// Creates the queue pair of an identifier, with completion queues for those that the program does not name. A call that
-    /// fails leaves nothing, and the attributes as they were.
+    /// Creates the queue pair of an identifier, with completion queues for those that the program
+    /// does not name. A call that fails leaves nothing, and the attributes as they were.
     fn create_id_qp(
         &mut self,
         id: *mut sys::rdma_cm_id,

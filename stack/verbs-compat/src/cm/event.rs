@@ -1,8 +1,8 @@
 //! Event channels and events.
 //!
-//! An event is the program's from `rdma_get_cm_event` to `rdma_ack_cm_event`. Identifiers count theirs, since
-//! `rdma_destroy_id` waits for them. A channel holds few events: an identifier has a fixed number in its life, and the
-//! requests to a listener are bounded by its backlog.
+//! An event is the program's from `rdma_get_cm_event` to `rdma_ack_cm_event`. Identifiers count
+//! theirs, since `rdma_destroy_id` waits for them. A channel holds few events: an identifier has a
+//! fixed number in its life, and the requests to a listener are bounded by its backlog.
 
 use core::ffi::{c_char, c_int};
 use core::ptr;
@@ -153,8 +153,9 @@ impl State {
         Ok(())
     }
 
-    /// Another thread may be between two waits, as rping's is at its end. With the kernel's device it would not return from
-    /// the next one, and here it does not either. A thread that comes later gets an error.
+    /// Another thread may be between two waits, as rping's is at its end. With the kernel's device
+    /// it would not return from the next one, and here it does not either. A thread that comes
+    /// later gets an error.
     fn remember_closed(&mut self, channel: *mut sys::rdma_event_channel) {
         if self.closed_channels.len() == CLOSED_MAX {
             self.closed_channels.pop_front();
@@ -255,8 +256,8 @@ impl State {
         channel.events.push(self.pools.events.insert(CmEvent { raw, owner, private_data }));
     }
 
-    /// Adds the event of a request to the channel of its listener, where it is until the program fetches it or the peer
-    /// leaves.
+    /// Adds the event of a request to the channel of its listener, where it is until the program
+    /// fetches it or the peer leaves.
     pub(super) fn push_request(
         &mut self,
         id: *mut sys::rdma_cm_id,
@@ -290,7 +291,8 @@ impl State {
         self.discard_id(id);
     }
 
-    /// Removes the undelivered events of an identifier that is being destroyed. Requests to it are rejected.
+    /// Removes the undelivered events of an identifier that is being destroyed. Requests to it are
+    /// rejected.
     pub(super) fn remove_events(&mut self, id: *mut sys::rdma_cm_id) {
         for event in self.take_undelivered(id) {
             self.on_left_queue(event);
@@ -369,10 +371,12 @@ impl State {
     }
 }
 
-/// Completes an operation: at once, or for a synchronous identifier when its event has arrived. An event that reports a
-/// failure is the error of the call. The event is the identifier's until the next call.
+/// Completes an operation: at once, or for a synchronous identifier when its event has arrived. An
+/// event that reports a failure is the error of the call. The event is the identifier's until the
+/// next call.
 ///
-/// The thread may be cancelled while it waits: the operation goes on, and its event is that of the next call.
+/// The thread may be cancelled while it waits: the operation goes on, and its event is that of the
+/// next call.
 pub(super) fn complete(id: *mut sys::rdma_cm_id) -> Outcome {
     let channel = with(|state| {
         state.release_last_event(id)?;

@@ -35,7 +35,8 @@ pub(crate) struct CmId {
     pub(crate) endpoint: Option<(*mut sys::ibv_pd, sys::ibv_qp_init_attr)>,
     /// The queue pair that it connects: its own, or that of the program's parameters.
     pub(crate) qp: Link<Qp>,
-    /// What was created for it: its shared receive queue, and the completion queues of its queue pair.
+    /// What was created for it: its shared receive queue, and the completion queues of its queue
+    /// pair.
     pub(crate) srq: Link<Srq>,
     pub(crate) send_queue: OwnQueue,
     pub(crate) recv_queue: OwnQueue,
@@ -209,7 +210,8 @@ impl State {
         Ok(self.pools.ids.insert(CmId { is_synchronous, ..CmId::new(channel, context, ps) }))
     }
 
-    /// Releases the event of the last synchronous operation, which is available until the next call.
+    /// Releases the event of the last synchronous operation, which is available until the next
+    /// call.
     pub(super) fn release_last_event(&mut self, id: *mut sys::rdma_cm_id) -> Outcome {
         let last = take_pointer(&mut self.pools.ids.get(id)?.raw.event);
         if !last.is_null() {
@@ -250,8 +252,9 @@ impl State {
         let _ = self.remove_id(id);
     }
 
-    /// A queue pair is being destroyed, and with it the connection of its identifier, which gets the event: the queue pair
-    /// cannot report it later. Whatever the peer does, the identifier has its end now.
+    /// A queue pair is being destroyed, and with it the connection of its identifier, which gets
+    /// the event: the queue pair cannot report it later. Whatever the peer does, the identifier has
+    /// its end now.
     pub(crate) fn on_qp_removed(&mut self, link: Link<CmId>, qp: *mut sys::ibv_qp) {
         let id = self.pools.ids.follow(link);
         let Some(found) = self.pools.ids.find(id) else { return };

@@ -24,7 +24,8 @@ pub(crate) struct Listeners {
 /// Iterations of the worker within which a request to listen is answered.
 const LISTEN_ITERATIONS: usize = 8;
 
-/// The largest backlog, and that of a program that asks for none: as `net.rdma_ucm.max_backlog` of Linux.
+/// The largest backlog, and that of a program that asks for none: as `net.rdma_ucm.max_backlog` of
+/// Linux.
 const BACKLOG_MAX: u32 = 1024;
 
 /// Requests to a listener whose events the program has not fetched. Further ones are rejected.
@@ -108,8 +109,8 @@ impl State {
         listening
     }
 
-    /// Returns the addresses of the stack that an identifier's address stands for. An unspecified address includes those
-    /// that the device gets later, such as its link-local one.
+    /// Returns the addresses of the stack that an identifier's address stands for. An unspecified
+    /// address includes those that the device gets later, such as its link-local one.
     fn addresses_to_listen(&mut self, id: *mut sys::rdma_cm_id) -> Outcome<Vec<SocketAddr>> {
         let found = self.pools.ids.get(id)?;
         let local = without_scope(found.local().ok_or(EINVAL)?);

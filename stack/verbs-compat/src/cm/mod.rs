@@ -1,7 +1,8 @@
 //! librdmacm: identifiers, their events, addresses and connections.
 //!
-//! Addresses are resolved by the configuration and routes by the stack's network, so both complete at once. Connections
-//! are those of the crate `ironwarp`, whose events [`dispatch`] turns into those of identifiers.
+//! Addresses are resolved by the configuration and routes by the stack's network, so both complete
+//! at once. Connections are those of the crate `ironwarp`, whose events [`dispatch`] turns into
+//! those of identifiers.
 
 mod address;
 mod addrinfo;

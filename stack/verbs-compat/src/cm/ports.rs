@@ -1,9 +1,10 @@
 //! The addresses and ports that identifiers are bound to, listening or not.
 //!
-//! As the kernel's connection manager: two identifiers have the same port only if their addresses differ, or both say
-//! RDMA_OPTION_ID_REUSEADDR and neither listens. An unspecified address is every address of its family, and `::` also those
-//! of IPv4 unless RDMA_OPTION_ID_AFONLY is set. A port that the program leaves open is selected at random (RFC 6056 s3.3.1),
-//! and not again soon after its release, since a peer may remember the last connection.
+//! As the kernel's connection manager: two identifiers have the same port only if their addresses
+//! differ, or both say RDMA_OPTION_ID_REUSEADDR and neither listens. An unspecified address is
+//! every address of its family, and `::` also those of IPv4 unless RDMA_OPTION_ID_AFONLY is set. A
+//! port that the program leaves open is selected at random (RFC 6056 s3.3.1), and not again soon
+//! after its release, since a peer may remember the last connection.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -11,7 +12,8 @@ use std::net::SocketAddr;
 use crate::engine::{Errno, Outcome};
 use crate::sys;
 
-/// Ports that are selected for a program that names none. The stack selects those of connections above 49152.
+/// Ports that are selected for a program that names none. The stack selects those of connections
+/// above 49152.
 const PORTS: core::ops::Range<u16> = 32768..49152;
 
 /// Released ports that are not selected again.

@@ -1,4 +1,5 @@
-//! The device `ironwarp0`: the stack of the configuration file, opened by the first call that needs it.
+//! The device `ironwarp0`: the stack of the configuration file, opened by the first call that needs
+//! it.
 
 mod context;
 mod names;
@@ -44,11 +45,12 @@ pub(crate) struct Device {
     pub(crate) catches_faults: bool,
     /// Its addresses, in the order of the configuration, and the link-local one.
     addresses: Vec<InterfaceAddress>,
-    /// Whether it must be closed at the end of the process: the kernel keeps the XDP program on the interface. Other devices
-    /// end with the process, and a memif's peer may still receive the last frames until then.
+    /// Whether it must be closed at the end of the process: the kernel keeps the XDP program on the
+    /// interface. Other devices end with the process, and a memif's peer may still receive the last
+    /// frames until then.
     pub(crate) outlives_process: bool,
-    /// What a child process must know of it: the file that it was opened with, whether DPDK drives it, and the socket of a
-    /// memif.
+    /// What a child process must know of it: the file that it was opened with, whether DPDK drives
+    /// it, and the socket of a memif.
     pub(crate) config_path: PathBuf,
     pub(crate) uses_dpdk: bool,
     pub(crate) memif_socket: Option<PathBuf>,
@@ -57,7 +59,8 @@ pub(crate) struct Device {
 }
 
 thread_local! {
-    /// Whether this thread is opening the stack: drivers of DPDK that are loaded then look for RDMA devices themselves.
+    /// Whether this thread is opening the stack: drivers of DPDK that are loaded then look for RDMA
+    /// devices themselves.
     static IS_OPENING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -148,8 +151,9 @@ pub(crate) fn guid(state: &mut State) -> Option<[u8; 8]> {
     opened.or_else(|| configured().as_ref().map(guid_of))
 }
 
-/// Makes a GUID of what identifies the device in its configuration: programs ask for it before they open the device, and
-/// expect the same one in each run. It is a locally assigned one, since nobody has given it a number.
+/// Makes a GUID of what identifies the device in its configuration: programs ask for it before they
+/// open the device, and expect the same one in each run. It is a locally assigned one, since nobody
+/// has given it a number.
 fn guid_of(config: &Config) -> [u8; 8] {
     let identity = format!("{:?} {:?}", config.port.device, config.addresses().unwrap_or_default());
     // FNV-1a.
@@ -161,7 +165,8 @@ fn guid_of(config: &Config) -> [u8; 8] {
     guid
 }
 
-/// How long the client's end of a memif waits for the server's: the two programs may be started together.
+/// How long the client's end of a memif waits for the server's: the two programs may be started
+/// together.
 const SERVER_WAIT: Duration = Duration::from_secs(5);
 
 fn wait_for_server(device: &DeviceConfig) {
@@ -222,7 +227,8 @@ impl Device {
     }
 }
 
-/// Returns the addresses of a port, with the link-local one that a stack with IPv6 has besides (RFC 4291 s2.5.6).
+/// Returns the addresses of a port, with the link-local one that a stack with IPv6 has besides
+/// (RFC 4291 s2.5.6).
 fn all_addresses(port: PortInfo) -> Vec<InterfaceAddress> {
     let mut addresses = port.addresses;
     let is_ipv6 = addresses.iter().any(|own| own.address.is_ipv6());
@@ -238,8 +244,8 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// As the stack selects it (RFC 6724 s5, rules 2 and 8): the right scope counts first, then a network of the peer's, then the
-/// longest common prefix, then the order of the configuration.
+/// As the stack selects it (RFC 6724 s5, rules 2 and 8): the right scope counts first, then a
+/// network of the peer's, then the longest common prefix, then the order of the configuration.
 fn source_among(addresses: &[InterfaceAddress], remote: IpAddr) -> Option<IpAddr> {
     let rank = |own: &InterfaceAddress| {
         let common = common_bits(own.address, remote);

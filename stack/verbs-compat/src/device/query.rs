@@ -10,10 +10,12 @@ use crate::engine::{EINVAL, EOPNOTSUPP, Outcome, State, as_minus_one, as_number,
 use crate::objects::{SEND_DEPTH_MAX, clamp_int};
 use crate::sys;
 
-/// Reads that a queue pair may have outstanding: the structures of librdmacm have eight bits for it.
+/// Reads that a queue pair may have outstanding: the structures of librdmacm have eight bits for
+/// it.
 pub(crate) const READS_MAX: u16 = 128;
 
-/// The number of a manufacturer is an OUI; this is nobody's, as with Linux's soft RoCE. Programs take 0 for an error.
+/// The number of a manufacturer is an OUI; this is nobody's, as with Linux's soft RoCE. Programs
+/// take 0 for an error.
 const VENDOR_NONE: u32 = 0xff_ffff;
 
 const PORT: u32 = 1;
@@ -47,7 +49,8 @@ pub(super) fn device_attr(device: &Device) -> sys::ibv_device_attr {
         max_qp_rd_atom: READS_MAX.min(limits.read_depth).into(),
         max_res_rd_atom: c_int::MAX,
         max_qp_init_rd_atom: READS_MAX.min(limits.read_depth).into(),
-        // Atomic among all connections of this process's stack, not with other processes or with the processor's own stores.
+        // Atomic among all connections of this process's stack, not with other processes or with
+        // the processor's own stores.
         atomic_cap: if limits.atomics { sys::IBV_ATOMIC_HCA } else { sys::IBV_ATOMIC_NONE },
         max_srq: clamp_int(limits.shared_receive_queues),
         max_srq_wr: clamp_int(limits.srq_depth),
@@ -160,7 +163,8 @@ extern "C" fn ibv_query_port(
     unsafe { query_port_ex(context, port, into, bytes) }
 }
 
-/// Copies the first bytes of a structure to the program's, which may be older and shorter, or newer and longer.
+/// Copies the first bytes of a structure to the program's, which may be older and shorter, or newer
+/// and longer.
 ///
 /// # Safety
 /// `into` is null or memory of as many bytes.

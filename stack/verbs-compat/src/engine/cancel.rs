@@ -1,8 +1,9 @@
 //! Cancellation of threads (`pthread_cancel`).
 //!
-//! The program may cancel a thread in any call of the library. Cancellation unwinds the stack at the next system call that
-//! allows it, and many that the worker makes do: `read`, `write`, `poll`. It must not leave the lock held, or an object half
-//! changed. So it is disabled while the lock is held, and takes effect only where a call waits with nothing in its hands
+//! The program may cancel a thread in any call of the library. Cancellation unwinds the stack at
+//! the next system call that allows it, and many that the worker makes do: `read`, `write`, `poll`.
+//! It must not leave the lock held, or an object half changed. So it is disabled while the lock is
+//! held, and takes effect only where a call waits with nothing in its hands
 //! ([`wait`](super::wait)). Costs two calls without a system call.
 
 use core::ffi::c_int;
@@ -43,8 +44,9 @@ impl Drop for CancelDisabled {
     }
 }
 
-/// Ends the thread if it was cancelled: every call that may wait does so before it takes anything, as the manual pages of
-/// the system calls say. No frame above this one holds a value that must be dropped.
+/// Ends the thread if it was cancelled: every call that may wait does so before it takes anything,
+/// as the manual pages of the system calls say. No frame above this one holds a value that must be
+/// dropped.
 pub(super) fn end_if_cancelled() {
     // SAFETY: the call has no preconditions.
     unsafe { pthread_testcancel() };

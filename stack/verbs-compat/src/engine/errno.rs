@@ -10,8 +10,8 @@ use verbs::{PostError, RegisterError, VerbsError};
 pub(crate) struct Errno(pub(crate) c_int);
 
 impl Errno {
-    /// Returns the error that the status of an event reports, positive or negative. A program may write into its event, so
-    /// every value is possible.
+    /// Returns the error that the status of an event reports, positive or negative. A program may
+    /// write into its event, so every value is possible.
     pub(crate) fn of_status(status: c_int) -> Errno {
         status.checked_abs().map_or(EINVAL, Errno)
     }

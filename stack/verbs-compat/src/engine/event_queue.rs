@@ -1,5 +1,6 @@
-//! A queue of events with a descriptor that is readable while it holds one. The program may wait for the descriptor by
-//! `poll`, `select` or `epoll`, edge-triggered too, and may make it non-blocking.
+//! A queue of events with a descriptor that is readable while it holds one. The program may wait
+//! for the descriptor by `poll`, `select` or `epoll`, edge-triggered too, and may make it
+//! non-blocking.
 
 use core::ffi::c_int;
 use std::collections::VecDeque;
@@ -77,8 +78,8 @@ impl<T> EventQueue<T> {
         }
         let mut ready = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
         let mut count = [0u8; 8];
-        // SAFETY: the structures live through the calls. The read does not block, since only this code reads, under the
-        // lock of the engine.
+        // SAFETY: the structures live through the calls. The read does not block, since only this
+        // code reads, under the lock of the engine.
         unsafe {
             if libc::poll(&raw mut ready, 1, 0) == 1 {
                 libc::read(self.fd(), count.as_mut_ptr().cast(), count.len());

@@ -1,16 +1,16 @@
 //! `fork`.
 //!
-//! The device belongs to the parent, whose helper thread does not exist in the child. Calls of the child fail with EIO, except
-//! that it may have a device of its own:
-//! - if no object of the libraries existed at the `fork`: then the device is closed before, and the first of the two that
-//!   needs it opens it again;
+//! The device belongs to the parent, whose helper thread does not exist in the child. Calls of the
+//! child fail with EIO, except that it may have a device of its own:
+//! - if no object of the libraries existed at the `fork`: then the device is closed before, and the
+//!   first of the two that needs it opens it again;
 //! - or once `IRONWARP_CONFIG` names another file than the parent's.
 //!
-//! Both need a device without DPDK, whose state a process cannot set up twice. Objects of the parent are no objects of the
-//! child's device.
+//! Both need a device without DPDK, whose state a process cannot set up twice. Objects of the
+//! parent are no objects of the child's device.
 //!
-//! The child closes the parent's descriptors of a memif at once, so that the peer sees the end of the parent when it ends.
-//! Nothing is allocated between `fork` and the first call of the child.
+//! The child closes the parent's descriptors of a memif at once, so that the peer sees the end of
+//! the parent when it ends. Nothing is allocated between `fork` and the first call of the child.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::{CStr, c_int};
@@ -36,17 +36,19 @@ thread_local! {
     static HOLDS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// How long a `fork` waits for a call of another thread to end. A call that forks itself, in a handler of a signal, would
-/// wait for ever; its child has no device.
+/// How long a `fork` waits for a call of another thread to end. A call that forks itself, in a
+/// handler of a signal, would wait for ever; its child has no device.
 const LOCK_MAX: Duration = Duration::from_secs(1);
 
 /// Registers the handlers.
 pub(super) fn register() {
-    // SAFETY: the functions exist as long as the library, which is never unloaded while its threads run.
+    // SAFETY: the functions exist as long as the library, which is never unloaded while its threads
+    // run.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
-/// Waits until no call of another thread is changing the state, and closes a device that nobody uses.
+/// Waits until no call of another thread is changing the state, and closes a device that nobody
+/// uses.
 unsafe extern "C" fn before() {
     let cancel = CancelDisabled::new();
     let deadline = Instant::now() + LOCK_MAX;
@@ -120,7 +122,8 @@ pub(super) fn leave_parent() -> Outcome {
     Ok(())
 }
 
-/// Closes the sockets of a memif and its shared memory. The names of both tell them from the program's.
+/// Closes the sockets of a memif and its shared memory. The names of both tell them from the
+/// program's.
 fn close_memif(socket: &Path) {
     each_descriptor(|fd, link| {
         let is_shared_memory = link.to_bytes().starts_with(b"/memfd:ironwarp-memif");

@@ -1,13 +1,14 @@
 //! The helper thread: runs the worker while no thread of the program does.
 //!
-//! While the program polls, the helper only looks whether it still does, more rarely the longer the polls have been dense:
-//! each look takes the processor from a program that has only one. When the polls end, the helper runs the worker from its
-//! next look on, and at once if the program waits in a call of the library. A program that requests events has no dense
-//! polls: it may wait for a descriptor at any time.
+//! While the program polls, the helper only looks whether it still does, more rarely the longer the
+//! polls have been dense: each look takes the processor from a program that has only one. When the
+//! polls end, the helper runs the worker from its next look on, and at once if the program waits in
+//! a call of the library. A program that requests events has no dense polls: it may wait for a
+//! descriptor at any time.
 //!
-//! Without work it polls on for [`SPIN`], yields its processor until [`BUSY`] has passed, then sleeps, longer the longer
-//! nothing happens: an idle process takes about one percent of a processor, and a peer's first message after a pause up to
-//! [`NAP_MAX`] longer.
+//! Without work it polls on for [`SPIN`], yields its processor until [`BUSY`] has passed, then
+//! sleeps, longer the longer nothing happens: an idle process takes about one percent of a
+//! processor, and a peer's first message after a pause up to [`NAP_MAX`] longer.
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -17,17 +18,18 @@ use std::time::{Duration, Instant};
 
 use super::{ENGINE, process};
 
-/// The shortest and the longest time between two looks while the program polls. The longest is that of the scheduler's own
-/// interruptions.
+/// The shortest and the longest time between two looks while the program polls. The longest is that
+/// of the scheduler's own interruptions.
 const LOOK_MIN: Duration = Duration::from_micros(100);
 const LOOK_MAX: Duration = Duration::from_millis(4);
-/// What the time between two looks is of the time for which the polls have been dense: so much longer may a peer's message
-/// take when they end.
+/// What the time between two looks is of the time for which the polls have been dense: so much
+/// longer may a peer's message take when they end.
 const LOOK_FRACTION: u32 = 16;
-/// Polls are dense if they follow each other within this time on average. A program with fewer may be waiting for memory
-/// in between, where only the helper serves it.
+/// Polls are dense if they follow each other within this time on average. A program with fewer may
+/// be waiting for memory in between, where only the helper serves it.
 const DENSE_POLLS: Duration = Duration::from_micros(20);
-/// The time after the last work in which it keeps its processor: the answer to what it sent arrives within it.
+/// The time after the last work in which it keeps its processor: the answer to what it sent arrives
+/// within it.
 const SPIN: Duration = Duration::from_micros(50);
 /// The time after the last work in which it does not sleep.
 const BUSY: Duration = Duration::from_micros(200);
@@ -40,8 +42,8 @@ static THREAD: AtomicPtr<Thread> = AtomicPtr::new(ptr::null_mut());
 /// Whether this process has the thread, or is starting it.
 static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 
-/// Says that the calling thread of the program stops polling: the helper runs the worker from now on. A system call if the
-/// helper sleeps between two looks.
+/// Says that the calling thread of the program stops polling: the helper runs the worker from now
+/// on. A system call if the helper sleeps between two looks.
 pub(super) fn take_over() {
     ENGINE.program_waits.store(true, Ordering::Relaxed);
     // SAFETY: the pointer is null, or to a value that is never freed.
@@ -52,8 +54,9 @@ pub(super) fn take_over() {
 
 /// Starts the thread, unless it runs, and waits until it has begun. It ends with the process.
 ///
-/// A thread that begins calls `munmap` for its heap. libfabric's memory monitor overwrites the first instructions of `munmap`
-/// while other threads run, soon after it has opened the device: a thread that is in the call then ends the process.
+/// A thread that begins calls `munmap` for its heap. libfabric's memory monitor overwrites the
+/// first instructions of `munmap` while other threads run, soon after it has opened the device: a
+/// thread that is in the call then ends the process.
 pub(super) fn start() -> std::io::Result<()> {
     if IS_RUNNING.swap(true, Ordering::Relaxed) {
         return Ok(());
@@ -78,7 +81,8 @@ pub(super) fn forget() {
     IS_RUNNING.store(false, Ordering::Relaxed);
 }
 
-/// Calls `body`. A panic ends the process, as one in a call of the program does: without the helper no peer would be served.
+/// Calls `body`. A panic ends the process, as one in a call of the program does: without the helper
+/// no peer would be served.
 fn or_abort(body: impl FnOnce()) {
     struct Bomb;
     impl Drop for Bomb {

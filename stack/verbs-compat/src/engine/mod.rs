@@ -1,11 +1,12 @@
 //! The state of both libraries, behind one lock, and the ways to drive it.
 //!
-//! Every call takes the lock, uses the state and releases it. The worker of the stack is part of the state: a thread that
-//! polls a completion queue, or waits for an event, runs the worker itself. A helper thread ([`helper`]) runs it when no
-//! thread of the program does, since peers read and write memory at any time.
+//! Every call takes the lock, uses the state and releases it. The worker of the stack is part of
+//! the state: a thread that polls a completion queue, or waits for an event, runs the worker
+//! itself. A helper thread ([`helper`]) runs it when no thread of the program does, since peers
+//! read and write memory at any time.
 //!
-//! Cost: one uncontended lock for each call of the data path. A child process after `fork` has neither the helper nor the
-//! parent's device ([`fork`]).
+//! Cost: one uncontended lock for each call of the data path. A child process after `fork` has
+//! neither the helper nor the parent's device ([`fork`]).
 
 mod cancel;
 mod errno;
@@ -122,7 +123,8 @@ pools! {
     events: CmEvent,
 }
 
-// SAFETY: the pointers are to objects of the pools, which are used under the lock that holds this state.
+// SAFETY: the pointers are to objects of the pools, which are used under the lock that holds this
+// state.
 unsafe impl Send for State {}
 
 pub(crate) static ENGINE: Engine = Engine {
@@ -191,8 +193,8 @@ pub(crate) fn with<T>(body: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T>
     body(&mut *lock()?)
 }
 
-/// Takes the lock and waits until `is_done` returns true, which changes when an event is acknowledged. Returns with
-/// the lock.
+/// Takes the lock and waits until `is_done` returns true, which changes when an event is
+/// acknowledged. Returns with the lock.
 pub(crate) fn lock_when(is_done: impl Fn(&mut State) -> bool) -> Outcome<Locked> {
     let mut locked = lock()?;
     while !is_done(&mut locked) {
@@ -266,9 +268,11 @@ impl State {
         }
     }
 
-    /// Calls the stack and runs the worker once, so that what was asked for is begun now and not at the next poll.
+    /// Calls the stack and runs the worker once, so that what was asked for is begun now and not at
+    /// the next poll.
     ///
-    /// Running the worker passes events on, so the caller keeps no reference to an object across this call.
+    /// Running the worker passes events on, so the caller keeps no reference to an object across
+    /// this call.
     pub(crate) fn control<T>(
         &mut self,
         call: impl FnOnce(&mut verbs::Context) -> Result<T, verbs::VerbsError>,
@@ -278,8 +282,8 @@ impl State {
         Ok(result)
     }
 
-    /// Runs the worker until `is_done`, for a call that waits for the core. Returns whether it is done; a core does what it
-    /// is asked for within a few iterations.
+    /// Runs the worker until `is_done`, for a call that waits for the core. Returns whether it is
+    /// done; a core does what it is asked for within a few iterations.
     pub(crate) fn advance_until(&mut self, mut is_done: impl FnMut(&mut State) -> bool) -> bool {
         for _ in 0..ITERATIONS_MAX {
             if is_done(self) {

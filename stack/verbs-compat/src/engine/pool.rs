@@ -1,13 +1,16 @@
 //! Memory of the objects that programs hold pointers to.
 //!
-//! A pool owns its memory in blocks that are never freed or moved. So a program's pointer is checked before it is followed:
-//! one that is no object's, or that of a destroyed object, is not found. The memory of a removed object is used again for
-//! objects of the same type only, and not at once.
+//! A pool owns its memory in blocks that are never freed or moved. So a program's pointer is
+//! checked before it is followed: one that is no object's, or that of a destroyed object, is not
+//! found. The memory of a removed object is used again for objects of the same type only, and not
+//! at once.
 //!
-//! A pointer that is kept beside its object's own owner is a [`Link`]: it has the object's number too, and numbers are never
-//! used again. So it does not lead to another object that has the same memory later.
+//! A pointer that is kept beside its object's own owner is a [`Link`]: it has the object's number
+//! too, and numbers are never used again. So it does not lead to another object that has the same
+//! memory later.
 //!
-//! Cost of a look-up: one comparison for each block, of which a program with 64 objects of a type has one, with 16384 nine.
+//! Cost of a look-up: one comparison for each block, of which a program with 64 objects of a type
+//! has one, with 16384 nine.
 
 use core::mem::{MaybeUninit, size_of};
 use core::ptr;
@@ -109,8 +112,8 @@ impl<T: Object> Pool<T> {
         }
         let slot = self.free.pop_front().unwrap_or(ptr::null_mut());
         self.last_number += 1;
-        // SAFETY: a grown pool has free slots; they are never freed, this one holds no object, and nobody else has a
-        // reference to it.
+        // SAFETY: a grown pool has free slots; they are never freed, this one holds no object, and
+        // nobody else has a reference to it.
         let found = unsafe { &mut *slot };
         found.body.write(body);
         (found.is_live, found.number) = (true, self.last_number);
@@ -129,14 +132,16 @@ impl<T: Object> Pool<T> {
     #[inline]
     fn slot(&self, raw: *mut T::Raw) -> Option<*mut Slot<T>> {
         let slot = self.blocks.iter().find_map(|block| block.slot_at(raw.addr()))?;
-        // SAFETY: slots are never freed, and their flags are initialised. No reference to one is kept.
+        // SAFETY: slots are never freed, and their flags are initialised. No reference to one is
+        // kept.
         unsafe { (*slot).is_live }.then_some(slot)
     }
 
     /// Returns the object at a program's pointer, or `None` if there is none.
     #[inline]
     pub(crate) fn find(&mut self, raw: *mut T::Raw) -> Option<&mut T> {
-        // SAFETY: a live slot holds an object. The reference is that of the pool for as long as it is used.
+        // SAFETY: a live slot holds an object. The reference is that of the pool for as long as it
+        // is used.
         self.slot(raw).map(|slot| unsafe { (*slot).body.assume_init_mut() })
     }
 
@@ -170,7 +175,8 @@ impl<T: Object> Pool<T> {
         }
     }
 
-    /// Forgets all objects and drops none: they are those of another process. None is found any more.
+    /// Forgets all objects and drops none: they are those of another process. None is found any
+    /// more.
     pub(crate) fn abandon(&mut self) {
         for block in &self.blocks {
             for at in 0..block.slots {

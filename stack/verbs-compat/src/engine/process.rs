@@ -1,4 +1,5 @@
-//! The process around the library: signals, the environment, and its end. `fork` is in [`fork`](super::fork).
+//! The process around the library: signals, the environment, and its end. `fork` is in
+//! [`fork`](super::fork).
 
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
@@ -11,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::{ENGINE, Outcome, fork, helper, last_errno};
 
-/// Blocks the signals of the calling thread, and so of threads that it starts, until it is dropped: handlers of the program
-/// run on threads of the program. A fault is of the thread that made it, and the system ends a process that has blocked its
-/// signal.
+/// Blocks the signals of the calling thread, and so of threads that it starts, until it is dropped:
+/// handlers of the program run on threads of the program. A fault is of the thread that made it,
+/// and the system ends a process that has blocked its signal.
 pub(crate) struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
@@ -43,9 +44,10 @@ thread_local! {
     static TAKES_FAULTS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Unblocks SIGSEGV and SIGBUS of the calling thread, the first time that it runs the worker. Programs block all signals of
-/// their threads but one, and the system ends a process whose thread faults while the signal is blocked: so an access of a
-/// peer to memory that the program has unmapped would. What POSIX leaves undefined, no program depends on.
+/// Unblocks SIGSEGV and SIGBUS of the calling thread, the first time that it runs the worker.
+/// Programs block all signals of their threads but one, and the system ends a process whose thread
+/// faults while the signal is blocked: so an access of a peer to memory that the program has
+/// unmapped would. What POSIX leaves undefined, no program depends on.
 #[inline]
 pub(super) fn take_faults() {
     if !TAKES_FAULTS.get() {
@@ -78,8 +80,8 @@ unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *const c_char;
 }
 
-/// Returns a variable of the environment, unless it is empty. A program with more rights than its caller does not trust the
-/// caller's environment: for it there are none.
+/// Returns a variable of the environment, unless it is empty. A program with more rights than its
+/// caller does not trust the caller's environment: for it there are none.
 pub(crate) fn variable(name: &CStr) -> Option<OsString> {
     // SAFETY: the name ends with a zero, and the value is copied at once.
     let value = unsafe {
@@ -92,13 +94,15 @@ pub(crate) fn variable(name: &CStr) -> Option<OsString> {
     (!value.is_empty()).then_some(value)
 }
 
-/// Prepares the process for an open device: the helper thread, and what happens after `fork` and at exit.
+/// Prepares the process for an open device: the helper thread, and what happens after `fork` and at
+/// exit.
 pub(crate) fn start() -> Outcome {
     /// A child process inherits what was registered.
     static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
     if !IS_REGISTERED.swap(true, Ordering::Relaxed) {
         fork::register();
-        // SAFETY: the function exists as long as the library, which is never unloaded while its threads run.
+        // SAFETY: the function exists as long as the library, which is never unloaded while its
+        // threads run.
         unsafe { libc::atexit(on_exit) };
     }
     helper::start().map_err(|_| last_errno())
@@ -107,9 +111,9 @@ pub(crate) fn start() -> Outcome {
 /// How long the end of a process waits for its connections to close.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// At the end of the process: lets the helper close the connections, so that peers see it, and a device that the process's end
-/// would leave behind. This thread may not: its
-/// thread-local values are gone. A thread that ended inside a call may hold the lock for ever, so the wait is bounded.
+/// At the end of the process: lets the helper close the connections, so that peers see it, and a
+/// device that the process's end would leave behind. This thread may not: its thread-local values
+/// are gone. A thread that ended inside a call may hold the lock for ever, so the wait is bounded.
 extern "C" fn on_exit() {
     if ENGINE.is_forked.load(Ordering::Relaxed) || !helper::is_running() {
         return;

@@ -1,4 +1,5 @@
-//! Calls that wait for an event: they run the worker themselves for a moment, then sleep on the descriptor.
+//! Calls that wait for an event: they run the worker themselves for a moment, then sleep on the
+//! descriptor.
 
 use core::ffi::c_int;
 use std::time::{Duration, Instant};
@@ -6,12 +7,13 @@ use std::time::{Duration, Instant};
 use super::cancel::end_if_cancelled;
 use super::{EAGAIN, Outcome, State, helper, last_errno, lock};
 
-/// How long a waiting call runs the worker itself. An answer of a peer in the same network arrives within this time, and a
-/// thread that sleeps instead takes longer to wake.
+/// How long a waiting call runs the worker itself. An answer of a peer in the same network arrives
+/// within this time, and a thread that sleeps instead takes longer to wake.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Calls `take` until it returns something. Fails with EAGAIN if the descriptor is non-blocking, and with EINTR when a
-/// signal arrives. The thread may be cancelled before something is taken, and not after: `take` hands over what it takes.
+/// Calls `take` until it returns something. Fails with EAGAIN if the descriptor is non-blocking,
+/// and with EINTR when a signal arrives. The thread may be cancelled before something is taken, and
+/// not after: `take` hands over what it takes.
 pub(crate) fn wait_for<T>(fd: c_int, mut take: impl FnMut(&mut State) -> Outcome<Option<T>>) -> Outcome<T> {
     end_if_cancelled();
     let nonblocking = is_nonblocking(fd)?;
@@ -50,15 +52,16 @@ fn is_nonblocking(fd: c_int) -> Outcome<bool> {
     if flags < 0 { Err(last_errno()) } else { Ok(flags & libc::O_NONBLOCK != 0) }
 }
 
-/// Another thread has destroyed the channel. With the kernel's device the call would not return either, and programs such
-/// as rping leave such a thread behind when they end.
+/// Another thread has destroyed the channel. With the kernel's device the call would not return
+/// either, and programs such as rping leave such a thread behind when they end.
 pub(crate) fn wait_for_ever<T>() -> Outcome<T> {
     // SAFETY: the call returns when a signal was handled.
     unsafe { pause() };
     Err(last_errno())
 }
 
-// A thread may be cancelled here, which unwinds its stack. No value of these frames needs to be dropped.
+// A thread may be cancelled here, which unwinds its stack. No value of these frames needs to be
+// dropped.
 unsafe extern "C-unwind" {
     fn poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout_ms: c_int) -> c_int;
     fn pause() -> c_int;
@@ -74,8 +77,9 @@ fn wait_readable(fd: c_int) -> Outcome {
     if error.0 == libc::EINTR && !program_interrupts() { Ok(()) } else { Err(error) }
 }
 
-/// Returns whether a handler of the program may end its waiting calls: one without SA_RESTART, as with rdma-core's `read`.
-/// DPDK's tap driver has a handler for a real-time signal of each received frame, which must not.
+/// Returns whether a handler of the program may end its waiting calls: one without SA_RESTART, as
+/// with rdma-core's `read`. DPDK's tap driver has a handler for a real-time signal of each received
+/// frame, which must not.
 fn program_interrupts() -> bool {
     (1..libc::SIGRTMIN()).any(|signal| {
         // SAFETY: zeros are a valid value, which the call replaces.

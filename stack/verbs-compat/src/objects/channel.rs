@@ -1,7 +1,8 @@
 //! Completion channels: one descriptor for the events of many completion queues.
 //!
-//! The descriptor is an `epoll` instance over the descriptors of the queues, which the worker writes for a queue that is
-//! armed. So a channel is readable while a queue has an event, and the data path knows nothing of channels.
+//! The descriptor is an `epoll` instance over the descriptors of the queues, which the worker
+//! writes for a queue that is armed. So a channel is readable while a queue has an event, and the
+//! data path knows nothing of channels.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;

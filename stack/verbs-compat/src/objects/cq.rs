@@ -1,7 +1,8 @@
 //! Completion queues.
 //!
-//! The stack reserves an entry for every posted request, signalled or not, and programs size their queues for signalled ones.
-//! So a queue has at least as many entries as all queues that complete into it have requests.
+//! The stack reserves an entry for every posted request, signalled or not, and programs size their
+//! queues for signalled ones. So a queue has at least as many entries as all queues that complete
+//! into it have requests.
 
 use core::ffi::{c_int, c_void};
 use std::collections::VecDeque;
@@ -37,7 +38,8 @@ object!(Cq = sys::ibv_cq);
 const CQE_MAX: u32 = 1 << 18;
 
 impl Cq {
-    /// Delivers an event to the program, which has to acknowledge it. Returns what the program gave the queue.
+    /// Delivers an event to the program, which has to acknowledge it. Returns what the program gave
+    /// the queue.
     pub(super) fn take_event(&mut self) -> *mut c_void {
         self.unacked += 1;
         self.reset_fd();
@@ -154,8 +156,8 @@ impl State {
         if is_grown { Ok(()) } else { Err(EBUSY) }
     }
 
-    /// Changes the number of entries. Fails with EINVAL if more completions wait for the program, and changes nothing
-    /// then.
+    /// Changes the number of entries. Fails with EINVAL if more completions wait for the program,
+    /// and changes nothing then.
     fn resize_cq(&mut self, cq: *mut sys::ibv_cq, cqe: c_int) -> Outcome {
         let requested = parse_depth(cqe)?;
         self.take_completions(cq)?;

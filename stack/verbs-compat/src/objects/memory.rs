@@ -1,7 +1,7 @@
 //! Protection domains and memory regions.
 //!
-//! A tagged offset is an address, as in verbs, and one steering tag serves as local and as remote key. Memory is not pinned:
-//! the worker copies by the processor.
+//! A tagged offset is an address, as in verbs, and one steering tag serves as local and as remote
+//! key. Memory is not pinned: the worker copies by the processor.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr::NonNull;
@@ -19,7 +19,8 @@ pub(crate) struct Pd {
     pub(crate) domain: ProtectionDomain,
     /// Objects in it.
     pub(crate) users: u32,
-    /// What windows without memory are bound to: a region that grants nothing, once a window needed it.
+    /// What windows without memory are bound to: a region that grants nothing, once a window needed
+    /// it.
     pub(super) nothing: Option<Region>,
 }
 
@@ -33,7 +34,8 @@ pub(crate) struct Mr {
 
 object!(Mr = sys::ibv_mr);
 
-/// Flags that a device may ignore: those of the range that the kernel's ABI reserves for them, and the size of pages.
+/// Flags that a device may ignore: those of the range that the kernel's ABI reserves for them, and
+/// the size of pages.
 const OPTIONAL: c_uint = 0x3ff0_0000 | sys::IBV_ACCESS_HUGETLB;
 
 #[unsafe(no_mangle)]
@@ -103,7 +105,8 @@ extern "C" fn ibv_rereg_mr(
     _length: usize,
     _access: c_int,
 ) -> c_int {
-    // Unlike the other calls, this one has codes of its own: the input is invalid, the region is unchanged.
+    // Unlike the other calls, this one has codes of its own: the input is invalid, the region is
+    // unchanged.
     let known = with(|state| state.pools.mrs.get(mr).map(drop));
     set_errno(known.map_or(libc::EINVAL, |()| libc::EOPNOTSUPP));
     sys::IBV_REREG_MR_ERR_INPUT as c_int
@@ -134,9 +137,11 @@ impl State {
         }
         let base = NonNull::new(addr.cast::<u8>()).ok_or(EFAULT)?;
         let domain = self.pools.pds.get(pd)?.domain;
-        // SAFETY: the program keeps the memory until it has deregistered it, as the manual page demands.
+        // SAFETY: the program keeps the memory until it has deregistered it, as the manual page
+        // demands.
         let memory = unsafe { RawMemory::new(base, length) };
-        // A right that needs another one is refused before the memory is looked at, as the kernel does.
+        // A right that needs another one is refused before the memory is looked at, as the kernel
+        // does.
         if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
             && !access.contains(Access::LOCAL_WRITE)
         {
@@ -163,8 +168,9 @@ impl State {
         Ok(self.pools.mrs.insert(Mr { raw, region }))
     }
 
-    /// Returns when no access to the memory takes place any more. Fails with EBUSY while a window is bound to it, or if an
-    /// access does not end: the region has no key then, and the program may try again.
+    /// Returns when no access to the memory takes place any more. Fails with EBUSY while a window
+    /// is bound to it, or if an access does not end: the region has no key then, and the program
+    /// may try again.
     fn deregister(&mut self, mr: *mut sys::ibv_mr) -> Outcome {
         if self.has_window_over(mr) {
             return Err(EBUSY);

@@ -1,7 +1,8 @@
-//! The objects of libibverbs: protection domains, memory regions and windows, completion channels and queues, queue pairs, shared
-//! receive queues.
+//! The objects of libibverbs: protection domains, memory regions and windows, completion channels
+//! and queues, queue pairs, shared receive queues.
 //!
-//! Each begins with the structure that the program sees. The rest is used under the lock of the engine.
+//! Each begins with the structure that the program sees. The rest is used under the lock of the
+//! engine.
 
 mod channel;
 mod cq;

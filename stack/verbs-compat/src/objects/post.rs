@@ -159,8 +159,8 @@ unsafe fn post_alone(
     Ok(stack.post_all(qp, &[data, immediate])?)
 }
 
-/// Returns the octets of Immediate Data: the program's four, and the length of the Write, which the receiver's completion
-/// reports.
+/// Returns the octets of Immediate Data: the program's four, and the length of the Write, which the
+/// receiver's completion reports.
 fn immediate(wr: &sys::ibv_send_wr, gather: &[Sge]) -> [u8; 8] {
     // SAFETY: the opcode has immediate data; any bytes are a number.
     let data = unsafe { wr.__bindgen_anon_1.imm_data };
@@ -174,7 +174,8 @@ fn immediate(wr: &sys::ibv_send_wr, gather: &[Sge]) -> [u8; 8] {
 /// # Safety
 /// As for [`post_sends`].
 unsafe fn request<'a>(wr: &'a sys::ibv_send_wr, operation: &'a AtomicOp) -> Outcome<SendWr<'a>> {
-    // SAFETY: guaranteed by the caller; the opcode says which fields are in use, and any bytes are a number.
+    // SAFETY: guaranteed by the caller; the opcode says which fields are in use, and any bytes are
+    // a number.
     unsafe {
         let gather = elements(wr.sg_list, wr.num_sge)?;
         let is_inline = wr.send_flags & sys::IBV_SEND_INLINE != 0;
@@ -275,7 +276,8 @@ pub(crate) unsafe extern "C" fn post_recv(
     }
 }
 
-/// Posts a list of receives by `post`, which returns the number of those that it posted before an error.
+/// Posts a list of receives by `post`, which returns the number of those that it posted before an
+/// error.
 ///
 /// # Safety
 /// `wr` is a list of requests whose pointers are valid; `bad_wr` is null or memory for a pointer.

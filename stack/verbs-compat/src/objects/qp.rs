@@ -1,8 +1,9 @@
 //! Queue pairs.
 //!
-//! A connection manager connects them; iWARP has no other way. So `ibv_modify_qp` to INIT and RTR only records, and RTS
-//! needs the connection, while ERR resets the connection and flushes, and SQD closes it. Destruction is synchronous, as programs expect: nothing of the queue pair is
-//! left in its completion queues.
+//! A connection manager connects them; iWARP has no other way. So `ibv_modify_qp` to INIT and RTR
+//! only records, and RTS needs the connection, while ERR resets the connection and flushes, and SQD
+//! closes it. Destruction is synchronous, as programs expect: nothing of the queue pair is left in
+//! its completion queues.
 
 use core::ffi::{c_int, c_uint};
 use core::ptr;
@@ -23,7 +24,8 @@ pub(crate) struct Qp {
     pub(crate) handle: QueuePair,
     pub(crate) signals_all: bool,
     cap: sys::ibv_qp_cap,
-    /// The flags with which the program said what the peer may do. All until then, as with the kernel's iWARP devices.
+    /// The flags with which the program said what the peer may do. All until then, as with the
+    /// kernel's iWARP devices.
     access_flags: c_uint,
     /// Places that it may take in its completion queues.
     send_demand: i64,
@@ -44,7 +46,8 @@ const ACCESS_FLAGS: c_uint = sys::IBV_ACCESS_LOCAL_WRITE
     | sys::IBV_ACCESS_REMOTE_READ
     | sys::IBV_ACCESS_REMOTE_ATOMIC;
 
-/// How long the destruction of a queue pair waits for the end of a disconnect that was requested before.
+/// How long the destruction of a queue pair waits for the end of a disconnect that was requested
+/// before.
 const DISCONNECT_MAX: Duration = Duration::from_millis(100);
 
 #[unsafe(no_mangle)]
@@ -61,7 +64,8 @@ extern "C" fn ibv_destroy_qp(qp: *mut sys::ibv_qp) -> c_int {
     as_number(destroy_qp(qp))
 }
 
-/// Waits until all events of the queue pair are acknowledged. A call that fails has changed nothing.
+/// Waits until all events of the queue pair are acknowledged. A call that fails has changed
+/// nothing.
 pub(crate) fn destroy_qp(qp: *mut sys::ibv_qp) -> Outcome {
     with(|state| state.pools.qps.get(qp).map(drop))?;
     finish_disconnect(qp)?;
@@ -69,8 +73,8 @@ pub(crate) fn destroy_qp(qp: *mut sys::ibv_qp) -> Outcome {
     state.remove_qp(qp)
 }
 
-/// Gives a disconnect that the program requested the time to send what was posted before. Otherwise the peer sees a reset.
-/// Only this thread waits: the lock is released meanwhile.
+/// Gives a disconnect that the program requested the time to send what was posted before. Otherwise
+/// the peer sees a reset. Only this thread waits: the lock is released meanwhile.
 fn finish_disconnect(qp: *mut sys::ibv_qp) -> Outcome {
     let deadline = Instant::now() + DISCONNECT_MAX;
     while Instant::now() < deadline {
@@ -156,7 +160,8 @@ fn attributes(
     }
 }
 
-/// Checks the attributes that a connection does not choose by itself, before any of them takes effect.
+/// Checks the attributes that a connection does not choose by itself, before any of them takes
+/// effect.
 fn check_attributes(attr: &sys::ibv_qp_attr, mask: c_uint) -> Outcome {
     let has = |flag| mask & flag != 0;
     if has(sys::IBV_QP_CAP) {
@@ -180,8 +185,8 @@ fn check_cap(cap: &sys::ibv_qp_cap, limits: &Limits) -> Outcome {
     if fits { Ok(()) } else { Err(EINVAL) }
 }
 
-/// The program exchanged the numbers of its queue pairs itself, as devices of InfiniBand allow. Printed once: it tries again
-/// for each queue pair.
+/// The program exchanged the numbers of its queue pairs itself, as devices of InfiniBand allow.
+/// Printed once: it tries again for each queue pair.
 fn report_no_connection() {
     static REPORTED: Once = Once::new();
     REPORTED.call_once(|| {
@@ -288,7 +293,8 @@ impl State {
         Ok(())
     }
 
-    /// Destroys a queue pair and waits for its core's half, after which nothing of it completes any more.
+    /// Destroys a queue pair and waits for its core's half, after which nothing of it completes any
+    /// more.
     fn destroy_in_stack(&mut self, qp: QueuePair) -> Outcome {
         let stack = &mut self.device()?.context;
         let cq = stack.query_qp(qp)?.send_cq;

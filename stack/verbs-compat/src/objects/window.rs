@@ -1,11 +1,14 @@
 //! Memory windows of type 1: keys that a request of a send queue binds to a part of a region.
 //!
-//! The library chooses each key, and every queue pair of the protection domain may use it. The stack's own windows belong
-//! to one queue pair, so a window is a fast region of the whole domain here. A binding that replaces another one is two
-//! requests, posted together: the end of the old key, then the new key. A window without memory is bound to a region that
-//! grants nothing. A binding that the queue pair finds invalid completes with `IBV_WC_MW_BIND_ERR` and ends its connection.
+//! The library chooses each key, and every queue pair of the protection domain may use it. The
+//! stack's own windows belong to one queue pair, so a window is a fast region of the whole domain
+//! here. A binding that replaces another one is two requests, posted together: the end of the old
+//! key, then the new key. A window without memory is bound to a region that grants nothing. A
+//! binding that the queue pair finds invalid completes with `IBV_WC_MW_BIND_ERR` and ends its
+//! connection.
 //!
-//! Windows of type 2 are absent: their programs choose a part of each key, and the stack draws unpredictable ones.
+//! Windows of type 2 are absent: their programs choose a part of each key, and the stack draws
+//! unpredictable ones.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -114,8 +117,9 @@ impl State {
         Ok(())
     }
 
-    /// Returns the key that a new binding by `qp` has to end. A binding that is posted and did not take effect yet ends in
-    /// the order of its queue pair, so another queue pair may not replace it: EBUSY.
+    /// Returns the key that a new binding by `qp` has to end. A binding that is posted and did not
+    /// take effect yet ends in the order of its queue pair, so another queue pair may not replace
+    /// it: EBUSY.
     fn key_to_end(&mut self, mw: *mut sys::ibv_mw, qp: QueuePair) -> Outcome<Option<STag>> {
         let window = self.pools.mws.get(mw)?;
         let bound = window.region.bound_stag();
@@ -172,7 +176,8 @@ impl State {
         if mr.raw.pd != pd {
             return Err(EPERM);
         }
-        // A window is for peers: the right of the program itself is the region's, and some programs name it here too.
+        // A window is for peers: the right of the program itself is the region's, and some programs
+        // name it here too.
         let mut access = parse_access(info.mw_access_flags)?.difference(Access::LOCAL_WRITE);
         let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         if !remote.contains(access) {

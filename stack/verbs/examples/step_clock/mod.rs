@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ironwarp_types::{Clock, Nanos};
 
-/// A clock that advances with each reading, by about the time of a poll. Real time passes fifty times faster beside the
-/// slowed program, so that timers would be counted that a message does not meet.
+/// A clock that advances with each reading, by about the time of a poll. Real time passes fifty
+/// times faster beside the slowed program, so that timers would be counted that a message does not
+/// meet.
 #[derive(Clone, Default)]
 pub struct StepClock(Arc<AtomicU64>);
 

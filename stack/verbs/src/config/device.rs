@@ -57,7 +57,8 @@ impl PortConfig {
         self.device.validate(self.mtu)
     }
 
-    /// With several cores each pool must hold the frames of all of them, since cores pass frames to each other.
+    /// With several cores each pool must hold the frames of all of them, since cores pass frames to
+    /// each other.
     pub(super) fn validate_core_count(&self, cores: u16) -> Result<(), ConfigError> {
         let least = u32::from(self.ring_size) + RX_FRAMES_PER_CORE_MIN * u32::from(cores);
         let allowed = "at least port.ring_size + 512 x core.count, at most 1048576";
@@ -65,8 +66,8 @@ impl PortConfig {
     }
 }
 
-/// Received frames that each of several cores needs: a quarter of them may be in rings between cores, and 64 KiB of
-/// out-of-order data fit into the rest.
+/// Received frames that each of several cores needs: a quarter of them may be in rings between
+/// cores, and 64 KiB of out-of-order data fit into the rest.
 const RX_FRAMES_PER_CORE_MIN: u32 = 512;
 
 /// The kinds of device.
@@ -115,16 +116,18 @@ pub enum DeviceConfig {
         /// The interface.
         interface: String,
     },
-    /// A port of DPDK's, by DPDK's name: one of an application that owns DPDK, one from `eal.extra_args`, or a virtual
-    /// device that is created with `args`.
+    /// A port of DPDK's, by DPDK's name: one of an application that owns DPDK, one from
+    /// `eal.extra_args`, or a virtual device that is created with `args`.
     Dpdk {
         /// The name, such as `net_memif0`.
         name: String,
-        /// Creates the virtual device, with these arguments of its driver: what follows the name in `--vdev`.
+        /// Creates the virtual device, with these arguments of its driver: what follows the name in
+        /// `--vdev`.
         #[serde(default)]
         args: Option<DriverArgs>,
     },
-    /// A virtual machine's network card: its virtio queues, shared through a socket that this side creates.
+    /// A virtual machine's network card: its virtio queues, shared through a socket that this side
+    /// creates.
     Vhost {
         /// The Unix socket that the machine monitor connects to.
         socket: PathBuf,

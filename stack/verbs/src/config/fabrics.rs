@@ -1,7 +1,8 @@
 //! Several ports under one stack, with separate networks.
 //!
-//! `port` and `net` are the first port; each entry of `fabrics` is one more, with tables of the same keys. A
-//! connection uses the port whose network or route leads to its peer, so no two ports may match equally well.
+//! `port` and `net` are the first port; each entry of `fabrics` is one more, with tables of the
+//! same keys. A connection uses the port whose network or route leads to its peer, so no two ports
+//! may match equally well.
 
 use core::net::IpAddr;
 
@@ -47,8 +48,8 @@ impl Config {
         Ok(all)
     }
 
-    /// Returns the configuration of one port as if it were the only one. A number beyond the last port returns the
-    /// first.
+    /// Returns the configuration of one port as if it were the only one. A number beyond the last
+    /// port returns the first.
     pub(crate) fn for_port(&self, number: usize) -> Config {
         let further = number.checked_sub(1).and_then(|at| self.fabrics.get(at));
         match further {
@@ -62,7 +63,8 @@ impl Config {
         }
     }
 
-    /// Returns the name of a port in messages: its device's kind, and its number if there are several.
+    /// Returns the name of a port in messages: its device's kind, and its number if there are
+    /// several.
     pub(crate) fn port_name(&self, number: usize) -> String {
         let kind = self.port_configs().nth(number).map_or("none", |port| port.device.kind());
         if self.fabrics.is_empty() { kind.to_owned() } else { format!("port {number} ({kind})") }

@@ -20,8 +20,9 @@ pub enum IdlePolicy {
     Pause,
     /// Yields the processor: for more loops than processors.
     Yield,
-    /// Polls again for `core.sleep_after_us`, then sleeps until a timer is due, a frame arrives or a context has a request.
-    /// For programs that are idle most of the time: the first message after a pause takes longer.
+    /// Polls again for `core.sleep_after_us`, then sleeps until a timer is due, a frame arrives or
+    /// a context has a request. For programs that are idle most of the time: the first message
+    /// after a pause takes longer.
     Sleep,
 }
 
@@ -36,15 +37,17 @@ pub struct MpaConfig {
     pub startup_timeout_ms: u64,
     /// The time after a Terminate in which the peer must close; then the connection is reset.
     pub terminate_timeout_ms: u64,
-    /// The initiator's delay before its first FPDU, for responders that lose their own first message if it arrives
-    /// at once. 0: no delay.
+    /// The initiator's delay before its first FPDU, for responders that lose their own first
+    /// message if it arrives at once. 0: no delay.
     pub first_fpdu_holdoff_us: u64,
-    /// Requests CRCs. They are in use unless neither side requests them. An administrator may turn them off only if
-    /// TCP's path is protected otherwise (RFC 5044 s4.4).
+    /// Requests CRCs. They are in use unless neither side requests them. An administrator may turn
+    /// them off only if TCP's path is protected otherwise (RFC 5044 s4.4).
     pub crc: bool,
-    /// Requests markers in received FPDUs. Sent FPDUs have them if the peer requests them (RFC 5044 s4.3).
+    /// Requests markers in received FPDUs. Sent FPDUs have them if the peer requests them
+    /// (RFC 5044 s4.3).
     pub markers: bool,
-    /// The revision of MPA Request Frames: 1, or 2 with the enhanced data of RFC 6581. Both are accepted.
+    /// The revision of MPA Request Frames: 1, or 2 with the enhanced data of RFC 6581. Both are
+    /// accepted.
     pub revision: u8,
     /// Retries with revision 1 if a peer closes on revision 2 (RFC 6581 s10).
     pub revision_fallback: bool,
@@ -52,8 +55,8 @@ pub struct MpaConfig {
     pub peer_to_peer: bool,
     /// Ready-to-receive indications that are offered and accepted.
     pub rtr_kinds: Vec<RtrKind>,
-    /// Allows as much private data as the RFCs. Linux siw and cxgb4 keep the length of a start-up frame's data in 8
-    /// bits, so they cut off or misread more.
+    /// Allows as much private data as the RFCs. Linux siw and cxgb4 keep the length of a start-up
+    /// frame's data in 8 bits, so they cut off or misread more.
     pub long_private_data: bool,
 }
 
@@ -117,8 +120,8 @@ impl MpaConfig {
         self.rtr_kinds.iter().map(kind).collect()
     }
 
-    /// Returns the largest private data of a start-up frame, in bytes. `enhanced` is revision 2 with read depths,
-    /// which use some of the room.
+    /// Returns the largest private data of a start-up frame, in bytes. `enhanced` is revision 2
+    /// with read depths, which use some of the room.
     pub(crate) fn private_data_bytes(&self, enhanced: bool) -> usize {
         let most = private_data_bytes_max(enhanced);
         let in_8_bits = PRIVATE_DATA_BYTES_IN_8_BITS - (PRIVATE_DATA_BYTES_MAX - most);
@@ -134,11 +137,12 @@ impl MpaConfig {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DdpConfig {
-    /// Places tagged segments that arrive out of order at once. Only markers show the start of an FPDU beyond a gap
-    /// (RFC 5044 s6), so `mpa.markers` and `mpa.crc` must be on.
+    /// Places tagged segments that arrive out of order at once. Only markers show the start of an
+    /// FPDU beyond a gap (RFC 5044 s6), so `mpa.markers` and `mpa.crc` must be on.
     pub place_out_of_order: bool,
-    /// Ends a connection, and not the process, if registered memory is gone or protected when it is accessed. Sets handlers
-    /// for SIGSEGV and SIGBUS, which pass on every other fault. By default off, and on in the replacement libraries.
+    /// Ends a connection, and not the process, if registered memory is gone or protected when it is
+    /// accessed. Sets handlers for SIGSEGV and SIGBUS, which pass on every other fault. By default
+    /// off, and on in the replacement libraries.
     pub catch_memory_faults: Option<bool>,
 }
 
@@ -156,16 +160,17 @@ impl DdpConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RdmapConfig {
-    /// The extensions of a connection unless its application sets them, by default RFC 7306: the rights of a region
-    /// decide whether a peer may use atomic operations on it. A peer without an operation ends the connection when it
-    /// receives one (s1.1).
+    /// The extensions of a connection unless its application sets them, by default RFC 7306: the
+    /// rights of a region decide whether a peer may use atomic operations on it. A peer without an
+    /// operation ends the connection when it receives one (s1.1).
     pub extensions: Extensions,
     /// How long a peer is recorded as lacking atomic operations, in seconds. 0: not recorded.
     pub lacks_atomics_cache_s: u64,
     /// How atomic operations change words.
     pub atomic_execution: AtomicExecution,
-    /// Calls of other cores after which the owner core shares a cache line of words: every core then changes them
-    /// with locked instructions. 0: never. Words that are pinned to a core are not shared.
+    /// Calls of other cores after which the owner core shares a cache line of words: every core
+    /// then changes them with locked instructions. 0: never. Words that are pinned to a core are
+    /// not shared.
     pub atomic_share_after: u8,
 }
 
@@ -192,20 +197,21 @@ impl RdmapConfig {
     }
 }
 
-/// How atomic operations change words. The two ways are not atomic with each other, so a stack uses one of them.
+/// How atomic operations change words. The two ways are not atomic with each other, so a stack uses
+/// one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AtomicExecution {
-    /// The owner core of the word, without locked instructions; other cores send it requests. The owner shares a line
-    /// that other cores want often ([`RdmapConfig::atomic_share_after`]).
+    /// The owner core of the word, without locked instructions; other cores send it requests. The
+    /// owner shares a line that other cores want often ([`RdmapConfig::atomic_share_after`]).
     #[default]
     OwnerCore,
     /// The core that receives a request, with locked instructions. For comparison.
     Locked,
 }
 
-/// The operations of RFC 7306, and the text that defines them. They are not negotiated on the wire: both
-/// applications must use the same value (s1.1).
+/// The operations of RFC 7306, and the text that defines them. They are not negotiated on the wire:
+/// both applications must use the same value (s1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Extensions {
@@ -249,15 +255,15 @@ pub struct LimitsConfig {
     pub regions: u32,
     /// Application contexts.
     pub contexts: u32,
-    /// The share of one context in queue pairs, completion queues, shared receive queues and regions, in percent.
-    /// 100 reserves nothing for other contexts.
+    /// The share of one context in queue pairs, completion queues, shared receive queues and
+    /// regions, in percent. 100 reserves nothing for other contexts.
     pub context_quota_percent: u8,
     /// The largest number of outstanding Reads of a queue pair in either direction (IRD, ORD).
     pub read_depth: u16,
     /// Private data bytes accepted with a connection.
     pub private_data_bytes: u16,
-    /// Protection errors that a host may cause at once on each core, such as wrong steering tags. It regains one each
-    /// second; without any left, its new connections are reset. 0: no limit.
+    /// Protection errors that a host may cause at once on each core, such as wrong steering tags.
+    /// It regains one each second; without any left, its new connections are reset. 0: no limit.
     pub protection_errors: u32,
 }
 

@@ -1,8 +1,8 @@
 //! The configuration of a stack: the TOML files under `configs/`.
 //!
-//! Takes TOML text or a value built in code, and gives a [`Config`] whose numbers are all in range. Errors name the
-//! key, the value and what is allowed, on one line. Unknown keys are errors: a misspelt limit must not silently keep
-//! its default.
+//! Takes TOML text or a value built in code, and gives a [`Config`] whose numbers are all in range.
+//! Errors name the key, the value and what is allowed, on one line. Unknown keys are errors: a
+//! misspelt limit must not silently keep its default.
 
 mod device;
 mod fabrics;
@@ -74,7 +74,8 @@ pub struct CoreConfig {
     pub processors: Vec<usize>,
     /// What a worker does after an idle poll.
     pub idle: IdlePolicy,
-    /// With [`IdlePolicy::Sleep`], how long a worker polls without work before it sleeps, in microseconds.
+    /// With [`IdlePolicy::Sleep`], how long a worker polls without work before it sleeps, in
+    /// microseconds.
     pub sleep_after_us: u32,
     /// How long a sleeping worker leaves a device alone that cannot wake it, in microseconds.
     pub sleep_poll_us: u32,
@@ -142,8 +143,8 @@ impl CoreConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StackConfig {
-    /// Takes the fast path where it applies (`docs/fast-path.md`). `false` takes the general path always, with the same
-    /// results and more instructions: to compare, and to find faults.
+    /// Takes the fast path where it applies (`docs/fast-path.md`). `false` takes the general path
+    /// always, with the same results and more instructions: to compare, and to find faults.
     pub fast_path: bool,
 }
 
@@ -253,7 +254,8 @@ pub(crate) fn in_range<T: PartialOrd + core::fmt::Display>(
 const NO_DRIVER: &str = "; memif has one driver, so leave the key out. DPDK's memif is device.dpdk = \
     { name = \"net_memif0\", args = \"role=server,socket=/run/a.sock,socket-abstract=no\" }";
 
-/// Returns the parser's message with its position, on one line. A key that has moved is named with its place.
+/// Returns the parser's message with its position, on one line. A key that has moved is named with
+/// its place.
 fn parse_error_line(error: &toml::de::Error, text: &str) -> String {
     let line = error.span().map_or(1, |span| 1 + text.get(..span.start).unwrap_or("").matches('\n').count());
     let message = error.message().replace('\n', " ");

@@ -12,11 +12,12 @@ use super::{ConfigError, in_range};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetSettings {
-    /// An address and its prefix length, such as `10.0.0.1/24` or `fd00::1/64`. It precedes those of
-    /// [`NetSettings::addresses`].
+    /// An address and its prefix length, such as `10.0.0.1/24` or `fd00::1/64`. It precedes those
+    /// of [`NetSettings::addresses`].
     pub address: Option<String>,
-    /// Further addresses, or all of them. The first of a family is the usual source. With an IPv6 address the stack
-    /// also has a link-local one, derived from the link address unless one is given here.
+    /// Further addresses, or all of them. The first of a family is the usual source. With an IPv6
+    /// address the stack also has a link-local one, derived from the link address unless one is
+    /// given here.
     pub addresses: Vec<String>,
     /// The router for IPv4 packets to other networks.
     pub gateway: Option<Ipv4Addr>,
@@ -24,7 +25,8 @@ pub struct NetSettings {
     pub gateway6: Option<Ipv6Addr>,
     /// Static routes. The longest prefix wins.
     pub routes: Vec<RouteConfig>,
-    /// The VLAN of the port: sent frames have its tag, and other frames are dropped. Absent: no tags.
+    /// The VLAN of the port: sent frames have its tag, and other frames are dropped. Absent: no
+    /// tags.
     pub vlan: Option<u16>,
     /// The VLAN priority of sent frames.
     pub vlan_priority: u8,
@@ -32,11 +34,12 @@ pub struct NetSettings {
     pub hop_limit: u8,
     /// The differentiated services code point of sent packets.
     pub dscp: u8,
-    /// Probes for duplicates of an IPv4 address before it is used (RFC 5227 has 3). They delay the first connection
-    /// by five to nine seconds, so the default is 0. Addresses are announced and defended in any case.
+    /// Probes for duplicates of an IPv4 address before it is used (RFC 5227 has 3). They delay the
+    /// first connection by five to nine seconds, so the default is 0. Addresses are announced and
+    /// defended in any case.
     pub dad_probes_ipv4: u8,
-    /// Probes for duplicates of an IPv6 address before it is used. RFC 4862 and the default have 1, which takes one
-    /// to two seconds. 0 uses addresses at once.
+    /// Probes for duplicates of an IPv6 address before it is used. RFC 4862 and the default have 1,
+    /// which takes one to two seconds. 0 uses addresses at once.
     pub dad_probes_ipv6: u8,
 }
 
@@ -170,8 +173,8 @@ fn prefix(text: &str, least: u8) -> Option<Prefix> {
     (least..=most).contains(&len).then_some(Prefix { addr, len })
 }
 
-/// Returns whether the stack can use the address. For IPv6 nothing in ::/64: unspecified, loopback, forms of IPv4
-/// addresses.
+/// Returns whether the stack can use the address. For IPv6 nothing in ::/64: unspecified, loopback,
+/// forms of IPv4 addresses.
 fn is_host(addr: IpAddr) -> bool {
     match addr {
         IpAddr::V4(v4) => !v4.is_unspecified() && !v4.is_multicast() && !v4.is_broadcast(),
@@ -179,7 +182,8 @@ fn is_host(addr: IpAddr) -> bool {
     }
 }
 
-/// Returns whether an address is that of a station on its network, and not of all of them or of the network itself.
+/// Returns whether an address is that of a station on its network, and not of all of them or of the
+/// network itself.
 fn is_station(Prefix { addr, len }: Prefix) -> bool {
     match addr {
         // RFC 3021 s2.1: both addresses of a /31 are stations'. A /32 has one address.
@@ -188,7 +192,8 @@ fn is_station(Prefix { addr, len }: Prefix) -> bool {
         IpAddr::V4(v4) => ![0, u32::MAX >> len].contains(&(v4.to_bits() & (u32::MAX >> len))),
         // RFC 6164 s5: both addresses of a /127 are stations'. A /128 has one address.
         IpAddr::V6(_) if len >= 127 => true,
-        // RFC 4291 s2.6.1: all zeros is the anycast address of the subnet's routers. IPv6 has no broadcast.
+        // RFC 4291 s2.6.1: all zeros is the anycast address of the subnet's routers. IPv6 has no
+        // broadcast.
         IpAddr::V6(v6) => v6.to_bits() & (u128::MAX >> len) != 0,
     }
 }

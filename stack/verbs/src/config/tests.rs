@@ -146,7 +146,8 @@ fn a_file_that_is_not_there_is_named() {
     assert!(error.to_string().starts_with("/nonexistent/x.toml: "));
 }
 
-/// RFC 5044 s4.4: CRCs are on unless an administrator says otherwise; RFC 6581 s9.2: one indication at least.
+/// RFC 5044 s4.4: CRCs are on unless an administrator says otherwise; RFC 6581 s9.2: one indication
+/// at least.
 #[test]
 fn mpa_settings_have_their_defaults_and_their_ranges() {
     let mpa = Config::from_toml(GOOD).expect("a complete configuration").mpa;
@@ -161,7 +162,8 @@ fn mpa_settings_have_their_defaults_and_their_ranges() {
     assert!(refusal(&set("rtr_kinds = [\"fax\"]")).contains("unknown variant `fax`"));
 }
 
-/// RFC 5044 s6: beyond a gap only a marker tells where an FPDU starts, and only a right CRC that it is one.
+/// RFC 5044 s6: beyond a gap only a marker tells where an FPDU starts, and only a right CRC that it
+/// is one.
 #[test]
 fn placement_out_of_order_is_off_and_needs_markers_and_crcs() {
     let set = |mpa: &str| format!("{GOOD}[mpa]\n{mpa}\n[ddp]\nplace_out_of_order = true\n");
@@ -392,7 +394,8 @@ fn cores_are_counted_and_pinned_one_to_a_processor() {
     );
 }
 
-/// Every configuration that the project ships can be used, says what it is for, and there is one for each kind of device.
+/// Every configuration that the project ships can be used, says what it is for, and there is one
+/// for each kind of device.
 #[test]
 fn every_shipped_configuration_is_right() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs");

@@ -26,14 +26,16 @@ pub struct DrainProgress {
 }
 
 impl Context {
-    /// Listens on `local` and returns the address with its port. Port 0 selects a port from 49152 on that nobody in this
-    /// stack listens on. Peers are reported by [`Event::ConnectRequest`](crate::Event::ConnectRequest), an address in use
-    /// by [`Event::ListenFailed`](crate::Event::ListenFailed).
+    /// Listens on `local` and returns the address with its port. Port 0 selects a port from 49152
+    /// on that nobody in this stack listens on. Peers are reported by
+    /// [`Event::ConnectRequest`](crate::Event::ConnectRequest), an address in use by
+    /// [`Event::ListenFailed`](crate::Event::ListenFailed).
     ///
     /// # Errors
     ///
     /// - [`VerbsError::LimitReached`] if all of those ports are in use.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a
+    ///   worker was dropped.
     pub fn listen(&mut self, local: SocketAddr) -> Result<SocketAddr, VerbsError> {
         self.check_control_room(LEADER.into())?;
         let local =
@@ -55,8 +57,8 @@ impl Context {
         }
     }
 
-    /// Connects an idle queue pair to `remote`. The peer's application gets `private_data`: at most 251 bytes with
-    /// revision 2, 255 with revision 1; 508 and 512 with `mpa.long_private_data`.
+    /// Connects an idle queue pair to `remote`. The peer's application gets `private_data`: at most
+    /// 251 bytes with revision 2, 255 with revision 1; 508 and 512 with `mpa.long_private_data`.
     ///
     /// # Errors
     ///
@@ -81,8 +83,8 @@ impl Context {
     /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
     /// - [`VerbsError::WrongState`] if the state of the queue pair does not allow the call.
     /// - [`VerbsError::PrivateDataTooLong`] if the MPA frame cannot carry `private_data`.
-    /// - [`VerbsError::OutOfRange`] if a setting is outside its range, or the requested core is not that of the requested
-    ///   source.
+    /// - [`VerbsError::OutOfRange`] if a setting is outside its range, or the requested core is not
+    ///   that of the requested source.
     /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
     /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn connect_with(
@@ -100,7 +102,8 @@ impl Context {
         self.send_control(core.into(), ControlMessage::StartQp(half, first))
     }
 
-    /// Returns the core of the flow from `source` to `remote`, if the port of `source` determines one.
+    /// Returns the core of the flow from `source` to `remote`, if the port of `source` determines
+    /// one.
     fn core_of_source(
         &self,
         remote: SocketAddr,
@@ -117,8 +120,8 @@ impl Context {
         Ok(self.shared.core_of(&Flow { local, remote }))
     }
 
-    /// Returns the core for a queue pair that connects: the one of the requested source port, the one of its attributes,
-    /// else the one with the fewest queue pairs.
+    /// Returns the core for a queue pair that connects: the one of the requested source port, the
+    /// one of its attributes, else the one with the fewest queue pairs.
     fn select_core(
         &self,
         qp: QueuePair,
@@ -148,8 +151,9 @@ impl Context {
         there.min_by_key(queue_pairs).unwrap_or(LEADER)
     }
 
-    /// Accepts a request with an idle queue pair. The peer's application gets `private_data`. A request that is
-    /// passed by reference can still be answered if this fails. A second answer to a request fails with an event.
+    /// Accepts a request with an idle queue pair. The peer's application gets `private_data`. A
+    /// request that is passed by reference can still be answered if this fails. A second answer to
+    /// a request fails with an event.
     ///
     /// # Errors
     ///
@@ -226,7 +230,8 @@ impl Context {
         )
     }
 
-    /// Disconnects after everything posted was sent and acknowledged. Nothing more may be posted (RFC 5041 s6.2.1).
+    /// Disconnects after everything posted was sent and acknowledged. Nothing more may be posted
+    /// (RFC 5041 s6.2.1).
     ///
     /// # Errors
     ///
@@ -239,16 +244,18 @@ impl Context {
         self.mark_closing(qp)
     }
 
-    /// Moves a queue pair to the error state: resets its connection, and completes every posted request with
-    /// [`FlushedInError`](crate::CompletionStatus::FlushedInError). [`Event::Disconnected`](crate::Event::Disconnected) follows, or
-    /// [`Event::ConnectFailed`](crate::Event::ConnectFailed) if the connection was not established. Neither follows if the
-    /// queue pair was idle, which cannot be connected any more. The queue pair stays, so that its completions can be reaped
-    /// before it is destroyed.
+    /// Moves a queue pair to the error state: resets its connection, and completes every posted
+    /// request with [`FlushedInError`](crate::CompletionStatus::FlushedInError).
+    /// [`Event::Disconnected`](crate::Event::Disconnected) follows, or
+    /// [`Event::ConnectFailed`](crate::Event::ConnectFailed) if the connection was not established.
+    /// Neither follows if the queue pair was idle, which cannot be connected any more. The queue
+    /// pair stays, so that its completions can be reaped before it is destroyed.
     ///
     /// # Errors
     ///
     /// - [`VerbsError::UnknownQueuePair`] if `qp` is not a queue pair of this context.
-    /// - [`VerbsError::LimitReached`] if the queue pair was idle, and the stack or this context has no free slot.
+    /// - [`VerbsError::LimitReached`] if the queue pair was idle, and the stack or this context has
+    ///   no free slot.
     /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn abort(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
         match self.assigned(qp) {
@@ -258,10 +265,11 @@ impl Context {
         }
     }
 
-    /// Sets what the peer may do through a queue pair with regions that grant it: [`Access::REMOTE_READ`],
-    /// [`Access::REMOTE_WRITE`], [`Access::REMOTE_ATOMIC`]; all of them until then. Takes effect at once before a
-    /// connection, and with the core's next iteration after it. An operation without the right ends the connection, as one
-    /// on a region without it does (RFC 5040 s8.1.2).
+    /// Sets what the peer may do through a queue pair with regions that grant it:
+    /// [`Access::REMOTE_READ`], [`Access::REMOTE_WRITE`], [`Access::REMOTE_ATOMIC`]; all of them
+    /// until then. Takes effect at once before a connection, and with the core's next iteration
+    /// after it. An operation without the right ends the connection, as one on a region without it
+    /// does (RFC 5040 s8.1.2).
     ///
     /// # Errors
     ///
@@ -284,13 +292,15 @@ impl Context {
         self.send_control(core.into(), ControlMessage::StartQp(half, FirstStep::Abort))
     }
 
-    /// One step of an orderly shutdown. Closes every connection of this context as [`Context::disconnect`] does, and
-    /// after the deadline destroys the remaining queue pairs, which resets their connections. Never waits: call it
-    /// again until nothing is open, and poll workers, events and completions in between. Does not stop listening.
+    /// One step of an orderly shutdown. Closes every connection of this context as
+    /// [`Context::disconnect`] does, and after the deadline destroys the remaining queue pairs,
+    /// which resets their connections. Never waits: call it again until nothing is open, and poll
+    /// workers, events and completions in between. Does not stop listening.
     ///
     /// # Errors
     ///
-    /// As [`Context::disconnect`] and [`Context::destroy_qp`], except that dropped workers are not errors.
+    /// As [`Context::disconnect`] and [`Context::destroy_qp`], except that dropped workers are not
+    /// errors.
     pub fn drain(&mut self, deadline: Instant) -> Result<DrainProgress, VerbsError> {
         let late = Instant::now() >= deadline;
         let mut drained = DrainProgress::default();
@@ -317,14 +327,16 @@ impl Context {
         if is_there { Ok(()) } else { Err(VerbsError::WorkerDropped) }
     }
 
-    /// Fails unless a message can be sent to a core at once: for calls that may be repeated without limit.
+    /// Fails unless a message can be sent to a core at once: for calls that may be repeated without
+    /// limit.
     pub(super) fn check_control_room(&mut self, core: usize) -> Result<(), VerbsError> {
         self.check_worker(core)?;
         let has_room = self.cores.get_mut(core).is_some_and(CoreChannel::has_room);
         if has_room { Ok(()) } else { Err(VerbsError::Busy) }
     }
 
-    /// Sends a message to a core. If the ring is full, the context keeps the message and sends it later.
+    /// Sends a message to a core. If the ring is full, the context keeps the message and sends it
+    /// later.
     pub(super) fn send_control(&mut self, core: usize, message: ControlMessage) -> Result<(), VerbsError> {
         self.check_worker(core)?;
         let link = self.cores.get_mut(core).ok_or(VerbsError::WorkerDropped)?;
@@ -347,8 +359,8 @@ impl Context {
         }
     }
 
-    /// A worker was dropped, and all its notifications are read: ends what still waited for it, one queue pair a call.
-    /// A queue pair that never reached the core is idle again.
+    /// A worker was dropped, and all its notifications are read: ends what still waited for it, one
+    /// queue pair a call. A queue pair that never reached the core is idle again.
     #[cold]
     pub(super) fn end_waiting(&mut self, core: usize) -> Option<Event> {
         let link = self.cores.get_mut(core).filter(|link| link.has_waiting())?;

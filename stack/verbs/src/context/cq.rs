@@ -1,7 +1,8 @@
 //! Completion queues, the application's half.
 //!
-//! A queue has one ring for each core that writes to it; polling merges them. Order is kept for each queue pair.
-//! Every posted work request reserves an entry before it is accepted, so a completion always finds room.
+//! A queue has one ring for each core that writes to it; polling merges them. Order is kept for
+//! each queue pair. Every posted work request reserves an entry before it is accepted, so a
+//! completion always finds room.
 
 use core::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -82,7 +83,8 @@ impl CompletionRing {
     }
 
     fn pop_in_resize(&mut self) -> Option<Completion> {
-        // Read before the last check: completions that the core wrote before the switch are found then.
+        // Read before the last check: completions that the core wrote before the switch are found
+        // then.
         let left = self.next.is_some() && self.has_switched();
         if let Some(completion) = self.current.pop() {
             return Some(completion);
@@ -112,8 +114,8 @@ impl Context {
         self.create_cq_with(&CqAttr { depth, core: None })
     }
 
-    /// As [`Context::create_cq`], with attributes: a queue that is bound to a core has one ring instead of one for each
-    /// core.
+    /// As [`Context::create_cq`], with attributes: a queue that is bound to a core has one ring
+    /// instead of one for each core.
     ///
     /// # Errors
     ///
@@ -171,11 +173,12 @@ impl Context {
         Ok(())
     }
 
-    /// Changes the depth of a completion queue, with work outstanding. No completion is lost, and order is kept.
+    /// Changes the depth of a completion queue, with work outstanding. No completion is lost, and
+    /// order is kept.
     ///
-    /// A smaller depth takes effect at once, and is refused below the number of outstanding requests. A larger one
-    /// takes effect when the cores have processed the change; until then posting may fail with
-    /// [`PostError::CqFull`].
+    /// A smaller depth takes effect at once, and is refused below the number of outstanding
+    /// requests. A larger one takes effect when the cores have processed the change; until then
+    /// posting may fail with [`PostError::CqFull`].
     ///
     /// # Errors
     ///
@@ -205,8 +208,9 @@ impl Context {
         Ok(())
     }
 
-    /// Moves completions into `into`, oldest first for each queue pair, and returns their number. If there is none, sends
-    /// calls that wait for room in a core's control ring: they may lead to completions.
+    /// Moves completions into `into`, oldest first for each queue pair, and returns their number.
+    /// If there is none, sends calls that wait for room in a core's control ring: they may lead to
+    /// completions.
     ///
     /// # Errors
     ///
@@ -224,8 +228,9 @@ impl Context {
         Ok(polled)
     }
 
-    /// Splits a completion queue from the context: the returned end polls it on any one thread. Its queue pairs and
-    /// attributes stay with the context. Once the end is dropped, the context polls again.
+    /// Splits a completion queue from the context: the returned end polls it on any one thread. Its
+    /// queue pairs and attributes stay with the context. Once the end is dropped, the context polls
+    /// again.
     ///
     /// From then on each entry costs two read-modify-writes, to reserve and to release it.
     ///
@@ -250,10 +255,11 @@ impl Context {
         Ok(CqPoller::new(cq, end, home, reservations, (armed, eventfd)))
     }
 
-    /// Requests one event at the queue's descriptor for its next completion, or its next solicited or failed one.
+    /// Requests one event at the queue's descriptor for its next completion, or its next solicited
+    /// or failed one.
     ///
-    /// Poll once more after this call: earlier completions raise no event. The descriptor becomes readable at once while
-    /// calls wait for room in a core's control ring.
+    /// Poll once more after this call: earlier completions raise no event. The descriptor becomes
+    /// readable at once while calls wait for room in a core's control ring.
     ///
     /// # Errors
     ///
@@ -269,7 +275,8 @@ impl Context {
         Ok(())
     }
 
-    /// Returns a descriptor that becomes readable once for each arming. Read its eight bytes to reset it.
+    /// Returns a descriptor that becomes readable once for each arming. Read its eight bytes to
+    /// reset it.
     ///
     /// # Errors
     ///
@@ -410,7 +417,8 @@ impl AppCq {
         self.reservations.set_depth(depth);
     }
 
-    /// Applies the depth of a resize once every core writes to its new ring. Returns whether the depth grew.
+    /// Applies the depth of a resize once every core writes to its new ring. Returns whether the
+    /// depth grew.
     pub(super) fn apply_resize(&mut self) -> bool {
         let has_switched = |end: &CqEnd| end.rings.iter().all(CompletionRing::has_switched);
         if self.resize_depth.is_none() || !self.end.as_ref().is_some_and(has_switched) {

@@ -1,19 +1,20 @@
 //! An application thread's side of the stack.
 //!
-//! A [`Context`] owns the application's half of its queue pairs and completion queues. It posts work into their
-//! rings, reaps completions and receives events. It may move between threads and is used by one at a time. No call
-//! blocks, allocates on the data path or takes a lock. Creating and destroying objects allocates here, never on a
-//! core.
+//! A [`Context`] owns the application's half of its queue pairs and completion queues. It posts
+//! work into their rings, reaps completions and receives events. It may move between threads and is
+//! used by one at a time. No call blocks, allocates on the data path or takes a lock. Creating and
+//! destroying objects allocates here, never on a core.
 //!
-//! Objects are named by small copyable handles. A handle of a destroyed object, or of another context, is an error
-//! and never another object.
+//! Objects are named by small copyable handles. A handle of a destroyed object, or of another
+//! context, is an error and never another object.
 //!
-//! A call that a core carries out goes to it through a ring. If the ring is full, the context keeps the call and sends
-//! it later, in order: with each further call, each [`Context::poll_event`] and each [`Context::poll_cq`] that finds
-//! nothing. So only calls that may be repeated
-//! without limit, such as [`Context::listen`], can fail with [`VerbsError::Busy`].
+//! A call that a core carries out goes to it through a ring. If the ring is full, the context keeps
+//! the call and sends it later, in order: with each further call, each [`Context::poll_event`] and
+//! each [`Context::poll_cq`] that finds nothing. So only calls that may be repeated without limit,
+//! such as [`Context::listen`], can fail with [`VerbsError::Busy`].
 //!
-//! The queues of an object can be split from the context, so that other threads post and poll ([`split`]).
+//! The queues of an object can be split from the context, so that other threads post and poll
+//! ([`split`]).
 
 mod connect;
 mod cq;
@@ -49,9 +50,9 @@ use table::Table;
 
 /// A protection domain: a queue pair reaches only the regions of its own domain (RFC 5042 s2.2).
 ///
-/// It belongs to its stack and is valid in every context of that stack. Contexts are threads of one application:
-/// they share memory by sharing a domain, and are separated by having one each. Another stack refuses it with
-/// [`VerbsError::UnknownProtectionDomain`].
+/// It belongs to its stack and is valid in every context of that stack. Contexts are threads of one
+/// application: they share memory by sharing a domain, and are separated by having one each.
+/// Another stack refuses it with [`VerbsError::UnknownProtectionDomain`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProtectionDomain {
     pub(crate) id: PdId,
@@ -61,7 +62,8 @@ pub struct ProtectionDomain {
 
 /// An application thread's side of the stack.
 ///
-/// When it is dropped, the cores detect its abandoned rings, reset its connections and free their halves.
+/// When it is dropped, the cores detect its abandoned rings, reset its connections and free their
+/// halves.
 pub struct Context {
     shared: Arc<StackShared>,
     /// Its number, the same on every core.
@@ -76,7 +78,8 @@ pub struct Context {
     srqs: Table<AppSrq>,
     /// Queue pairs that were destroyed while other threads had their ends.
     split_destroys: Vec<SplitDestroy>,
-    /// Something waits for a later call: a message for room in its core's ring, or one of `split_destroys`.
+    /// Something waits for a later call: a message for room in its core's ring, or one of
+    /// `split_destroys`.
     has_deferred: bool,
     /// `Cell` makes the context `!Sync`: one thread at a time.
     _not_sync: core::marker::PhantomData<core::cell::Cell<()>>,
@@ -92,8 +95,8 @@ impl ProtectionDomain {
         u64::from(self.stack) << 32 | u64::from(self.id.0)
     }
 
-    /// Returns the domain of a number from [`ProtectionDomain::to_bits`]. Any other number is another domain, or
-    /// none.
+    /// Returns the domain of a number from [`ProtectionDomain::to_bits`]. Any other number is
+    /// another domain, or none.
     pub fn from_bits(bits: u64) -> Self {
         ProtectionDomain { id: PdId(bits as u32), stack: (bits >> 32) as u32 }
     }
@@ -145,8 +148,8 @@ impl Context {
         if pd.stack == self.shared.stack_id { Ok(pd.id) } else { Err(VerbsError::UnknownProtectionDomain) }
     }
 
-    /// Registers memory that the region keeps until it is released. The peer can reach it with the rights of
-    /// `access`.
+    /// Registers memory that the region keeps until it is released. The peer can reach it with the
+    /// rights of `access`.
     ///
     /// Memory that the application manages itself, such as a pool of huge pages, is registered as a
     /// [`RawMemory`](crate::RawMemory):
@@ -179,8 +182,9 @@ impl Context {
         Ok(self.mem.register(self.domain(pd)?, owner, access)?)
     }
 
-    /// As [`Context::register`], for one queue pair only: no other can use the tag, not even one of the same
-    /// protection domain, and the queue pair's peer may invalidate it (RFC 5040 s5.3, s8.1.1).
+    /// As [`Context::register`], for one queue pair only: no other can use the tag, not even one of
+    /// the same protection domain, and the queue pair's peer may invalidate it (RFC 5040 s5.3,
+    /// s8.1.1).
     ///
     /// # Errors
     ///
@@ -196,12 +200,14 @@ impl Context {
         Ok(self.mem.register_in_scope(scope, owner, access)?)
     }
 
-    /// As [`Context::register`], with all words of the region owned by `core`: atomic operations on them, of peers
-    /// and of [`Context::atomic`], execute there, instead of on the core that each cache line's hash selects. This
-    /// avoids messages between cores if all connections that use a word are on one core.
+    /// As [`Context::register`], with all words of the region owned by `core`: atomic operations on
+    /// them, of peers and of [`Context::atomic`], execute there, instead of on the core that each
+    /// cache line's hash selects. This avoids messages between cores if all connections that use a
+    /// word are on one core.
     ///
-    /// Bytes that are registered several times must be pinned to the same core in all registrations; otherwise the
-    /// later one fails with [`RegisterError::PinConflict`](crate::RegisterError::PinConflict).
+    /// Bytes that are registered several times must be pinned to the same core in all
+    /// registrations; otherwise the later one fails with
+    /// [`RegisterError::PinConflict`](crate::RegisterError::PinConflict).
     ///
     /// # Errors
     ///
@@ -217,9 +223,10 @@ impl Context {
         Ok(self.mem.register_on_core(self.domain(pd)?.into(), owner, access, CoreId(core))?)
     }
 
-    /// Returns the core, from 0, that executes atomic operations on the word at `offset` of a local region. Fails
-    /// where [`Context::atomic`] fails. Not meaningful with `rdmap.atomic_execution = "locked"` and for lines that the
-    /// owner shares (`rdmap.atomic_share_after`): the core that receives a request executes it.
+    /// Returns the core, from 0, that executes atomic operations on the word at `offset` of a local
+    /// region. Fails where [`Context::atomic`] fails. Not meaningful with
+    /// `rdmap.atomic_execution = "locked"` and for lines that the owner shares
+    /// (`rdmap.atomic_share_after`): the core that receives a request executes it.
     ///
     /// # Errors
     ///
@@ -228,8 +235,8 @@ impl Context {
         Ok(self.mem.local_word(region, offset)?.0.0)
     }
 
-    /// Creates a memory window, for [`SendWr::bind`](crate::SendWr::bind). It occupies a slot of the table of
-    /// regions.
+    /// Creates a memory window, for [`SendWr::bind`](crate::SendWr::bind). It occupies a slot of
+    /// the table of regions.
     ///
     /// # Errors
     ///
@@ -239,8 +246,9 @@ impl Context {
         Ok(self.mem.window(self.domain(pd)?)?)
     }
 
-    /// Creates a region without memory, for [`SendWr::fast_register`](crate::SendWr::fast_register). It occupies a
-    /// slot of the table of regions.
+    /// Creates a region without memory, for
+    /// [`SendWr::fast_register`](crate::SendWr::fast_register). It occupies a slot of the table of
+    /// regions.
     ///
     /// # Errors
     ///
@@ -250,14 +258,15 @@ impl Context {
         Ok(self.mem.fast_region(self.domain(pd)?)?)
     }
 
-    /// Executes an atomic operation on the word at `offset` of a local region, atomically with those of all peers.
-    /// Plain accesses are not atomic with it. The region needs [`Access::LOCAL_WRITE`], and the word must be at a
-    /// multiple of 8 bytes.
+    /// Executes an atomic operation on the word at `offset` of a local region, atomically with
+    /// those of all peers. Plain accesses are not atomic with it. The region needs
+    /// [`Access::LOCAL_WRITE`], and the word must be at a multiple of 8 bytes.
     ///
-    /// The owner core of the word executes it, not the calling thread. It completes in `cq`, without a queue pair's
-    /// number; [`Completion::original`](crate::Completion::original) is the word's value before. Operations on words
-    /// of one cache line execute in the order of the calls; others in any order. The region must live until the
-    /// completion; otherwise the status is [`LocalProtection`](crate::CompletionStatus::LocalProtection).
+    /// The owner core of the word executes it, not the calling thread. It completes in `cq`,
+    /// without a queue pair's number; [`Completion::original`](crate::Completion::original) is the
+    /// word's value before. Operations on words of one cache line execute in the order of the
+    /// calls; others in any order. The region must live until the completion; otherwise the status
+    /// is [`LocalProtection`](crate::CompletionStatus::LocalProtection).
     ///
     /// ```no_run
     /// # fn take_number(
@@ -275,7 +284,8 @@ impl Context {
     /// - [`VerbsError::UnknownCompletionQueue`] if `cq` is not a completion queue of this context.
     /// - [`VerbsError::QueueOnOtherCore`] if `cq` is bound to a core that does not own the word.
     /// - [`VerbsError::CqFull`] if `cq` has no free slot.
-    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a worker was dropped.
+    /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a
+    ///   worker was dropped.
     pub fn atomic(
         &mut self,
         cq: CompletionQueue,
@@ -296,8 +306,9 @@ impl Context {
 
     /// Requests that [`Context::event_fd`] becomes readable at the next event.
     ///
-    /// Call [`Context::poll_event`] until it returns `None` after this call: earlier events do not wake. The descriptor
-    /// becomes readable at once while calls wait for room in a core's control queue.
+    /// Call [`Context::poll_event`] until it returns `None` after this call: earlier events do not
+    /// wake. The descriptor becomes readable at once while calls wait for room in a core's control
+    /// queue.
     pub fn arm_events(&mut self) {
         self.event_signal.arm();
         if self.has_waiting() {
@@ -305,8 +316,8 @@ impl Context {
         }
     }
 
-    /// Returns a descriptor that becomes readable once for each [`Context::arm_events`], when an event arrives. Read its
-    /// eight bytes to reset it. Somebody must poll the workers meanwhile.
+    /// Returns a descriptor that becomes readable once for each [`Context::arm_events`], when an
+    /// event arrives. Read its eight bytes to reset it. Somebody must poll the workers meanwhile.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.event_signal.as_fd()
     }
@@ -332,7 +343,8 @@ impl Context {
             .or_else(|| self.end_waiting(core).map(Notification::Event))
     }
 
-    /// Records what later calls return: addresses of connections, peers without atomic operations, free ports.
+    /// Records what later calls return: addresses of connections, peers without atomic operations,
+    /// free ports.
     #[cold]
     fn note_event(&mut self, event: &Event) {
         match *event {
@@ -345,8 +357,9 @@ impl Context {
 
     /// Returns the oldest event.
     ///
-    /// Without an event, it releases the memory of some regions that were dropped and that no core uses any more: the
-    /// destructors of their owners run on threads of the application that call a context, and not on a core.
+    /// Without an event, it releases the memory of some regions that were dropped and that no core
+    /// uses any more: the destructors of their owners run on threads of the application that call a
+    /// context, and not on a core.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         let is_quiet = |link: &mut CoreChannel| {

@@ -1,6 +1,7 @@
 //! Queue pairs, the application's half.
 //!
-//! Until a queue pair is connected, its core's half is stored here. It is sent to the core of the connection.
+//! Until a queue pair is connected, its core's half is stored here. It is sent to the core of the
+//! connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -52,7 +53,8 @@ pub(super) struct AppQp {
     reads: ReadDepths,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
-    /// The local and the remote address and port of its connection, once established: half the size of a [`Flow`].
+    /// The local and the remote address and port of its connection, once established: half the size
+    /// of a [`Flow`].
     endpoints: Option<([IpAddr; 2], [u16; 2])>,
     /// The core's half until it is assigned.
     unassigned: Option<Box<dyn QpHalf>>,
@@ -67,7 +69,8 @@ impl Context {
     ///
     /// - [`VerbsError::OutOfRange`] if a setting is outside its range.
     /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another stack.
-    /// - [`VerbsError::UnknownCompletionQueue`] or [`VerbsError::UnknownSharedReceiveQueue`] if `attr` names a queue that is not of this context.
+    /// - [`VerbsError::UnknownCompletionQueue`] or [`VerbsError::UnknownSharedReceiveQueue`] if
+    ///   `attr` names a queue that is not of this context.
     pub fn create_qp(&mut self, pd: ProtectionDomain, attr: &QpAttr) -> Result<QueuePair, VerbsError> {
         attr.validate(self.shared.config.limits.read_depth, self.cores.len())?;
         let domain = self.domain(pd)?;
@@ -135,7 +138,8 @@ impl Context {
         Ok(handle)
     }
 
-    /// Returns the core of a new queue pair: that of its attributes, or the one that its queues are bound to. All must agree.
+    /// Returns the core of a new queue pair: that of its attributes, or the one that its queues are
+    /// bound to. All must agree.
     fn core_of_queues(&self, attr: &QpAttr) -> Result<Option<u16>, VerbsError> {
         let srq = attr.srq.map(|srq| self.srq(srq)).transpose()?;
         let bound = [self.cq(attr.send_cq)?.core, self.cq(attr.recv_cq)?.core, srq.and_then(|srq| srq.core)];
@@ -145,8 +149,8 @@ impl Context {
         })
     }
 
-    /// Counts a new queue pair with its shared receive queue, and lets cores reserve entries in its completion
-    /// queue.
+    /// Counts a new queue pair with its shared receive queue, and lets cores reserve entries in its
+    /// completion queue.
     fn attach_srq(&mut self, attr: &QpAttr) -> Result<Option<ironwarp_types::PdId>, VerbsError> {
         let Some(srq) = attr.srq else { return Ok(None) };
         let app = self.srq_mut(srq)?;
@@ -165,7 +169,8 @@ impl Context {
         Ok(self.qp(qp)?.state())
     }
 
-    /// Returns the result of start-up: the read depths in effect, and those that the peer sent. `None` before.
+    /// Returns the result of start-up: the read depths in effect, and those that the peer sent.
+    /// `None` before.
     ///
     /// # Errors
     ///
@@ -191,8 +196,8 @@ impl Context {
         Ok(self.qp(qp)?.core)
     }
 
-    /// Assigns a slot on `core` to a queue pair and takes its core's half out, to be sent there. The connection has
-    /// the requested extensions, or the configured ones.
+    /// Assigns a slot on `core` to a queue pair and takes its core's half out, to be sent there.
+    /// The connection has the requested extensions, or the configured ones.
     pub(super) fn assign_core(
         &mut self,
         qp: QueuePair,
@@ -262,13 +267,14 @@ impl AppQp {
         self.handle == qp && !self.destroyed
     }
 
-    /// Returns the state. It is draining from the application's request until the connection has ended.
+    /// Returns the state. It is draining from the application's request until the connection has
+    /// ended.
     fn state(&self) -> QpState {
         QpView { shared: &self.shared, control: &self.control }.state()
     }
 
-    /// Takes the core's half back, which did not reach its core: the queue pair is idle again. Returns whether the
-    /// application still has it.
+    /// Takes the core's half back, which did not reach its core: the queue pair is idle again.
+    /// Returns whether the application still has it.
     pub(super) fn unassign(&mut self, half: Box<dyn QpHalf>) -> bool {
         self.unassigned = Some(half);
         self.set_control(QpControl { assigned: None, closing: false, ..self.control });

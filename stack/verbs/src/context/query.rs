@@ -45,7 +45,8 @@ pub struct QpInfo {
     pub negotiated: Option<NegotiatedParams>,
     /// The framing of the connection's messages, if start-up has finished.
     pub framing: Option<Framing>,
-    /// The local address of the connection, from [`Event::Established`](crate::Event::Established) on.
+    /// The local address of the connection, from [`Event::Established`](crate::Event::Established)
+    /// on.
     pub local: Option<SocketAddr>,
     /// The peer's address.
     pub remote: Option<SocketAddr>,
@@ -63,10 +64,11 @@ pub struct QpInfo {
 pub struct CqInfo {
     /// The core that it is bound to.
     pub core: Option<u16>,
-    /// Requests that may be posted and not reaped. A larger depth of a resize is shown once it is in effect.
+    /// Requests that may be posted and not reaped. A larger depth of a resize is shown once it is
+    /// in effect.
     pub depth: u32,
-    /// Reserved entries: for requests that are posted and not reaped, and not known to have ended without a
-    /// completion.
+    /// Reserved entries: for requests that are posted and not reaped, and not known to have ended
+    /// without a completion.
     pub reserved_cqes: u32,
     /// Uses by queue pairs: one that sends and receives into it counts twice.
     pub users: u32,
@@ -132,9 +134,10 @@ pub struct Limits {
     pub private_data_bytes_enhanced: usize,
     /// Bytes of private data accepted from a peer.
     pub private_data_bytes_accepted: usize,
-    /// Whether atomic operations are available, on connections whose [`Extensions`](crate::Extensions) include them.
-    /// They are atomic among all connections of this stack and with [`Context::atomic`], but neither with another
-    /// stack that has the same memory registered nor with other accesses.
+    /// Whether atomic operations are available, on connections whose
+    /// [`Extensions`](crate::Extensions) include them. They are atomic among all connections of
+    /// this stack and with [`Context::atomic`], but neither with another stack that has the same
+    /// memory registered nor with other accesses.
     pub atomics: bool,
 }
 
@@ -161,14 +164,15 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this context.
+    /// [`VerbsError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this
+    /// context.
     pub fn query_srq(&mut self, srq: SharedReceiveQueue) -> Result<SrqInfo, VerbsError> {
         self.srq_mut(srq).map(super::srq::AppSrq::info)
     }
 
-    /// Returns whether the peer at an address is known to lack atomic operations. A context of this stack records it
-    /// at [`Event::PeerLacksAtomics`](crate::Event::PeerLacksAtomics), for `rdmap.lacks_atomics_cache_s`, or until
-    /// an atomic operation succeeds with that address.
+    /// Returns whether the peer at an address is known to lack atomic operations. A context of this
+    /// stack records it at [`Event::PeerLacksAtomics`](crate::Event::PeerLacksAtomics), for
+    /// `rdmap.lacks_atomics_cache_s`, or until an atomic operation succeeds with that address.
     pub fn lacks_atomics(&self, peer: IpAddr) -> bool {
         let lacks_atomics_cache =
             self.shared.lacks_atomics_cache.lock().unwrap_or_else(PoisonError::into_inner);
@@ -255,7 +259,8 @@ impl LacksAtomicsCache {
 mod tests {
     use super::*;
 
-    /// docs/semantics.md, "Atomics": recorded by address, for a limited time, in a table of fixed size.
+    /// docs/semantics.md, "Atomics": recorded by address, for a limited time, in a table of fixed
+    /// size.
     #[test]
     fn a_peer_that_lacks_atomics_is_remembered_for_a_while() {
         let (begun, hour) = (Instant::now(), Duration::from_secs(3600));

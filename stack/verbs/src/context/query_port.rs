@@ -1,6 +1,7 @@
 //! Queries of ports: the device, its link and its addresses.
 //!
-//! What is constant is recorded when the stack starts. Core 0 updates the state of the link, four times a second.
+//! What is constant is recorded when the stack starts. Core 0 updates the state of the link, four
+//! times a second.
 
 use core::net::IpAddr;
 
@@ -23,7 +24,8 @@ pub struct PortInfo {
     pub mtu_bytes: u16,
     /// The link, as core 0 last saw it.
     pub link: LinkState,
-    /// The configured addresses, in their order. The link-local IPv6 address that is derived from `mac` is not listed.
+    /// The configured addresses, in their order. The link-local IPv6 address that is derived from
+    /// `mac` is not listed.
     pub addresses: Vec<InterfaceAddress>,
     /// The memory node (NUMA) of the device, if it is known.
     pub memory_node: Option<u16>,
@@ -54,7 +56,8 @@ impl Context {
         u8::try_from(self.shared.ports().len()).unwrap_or(u8::MAX)
     }
 
-    /// Returns the state of a port: the device, its link and its addresses. The first port has number 0.
+    /// Returns the state of a port: the device, its link and its addresses. The first port has
+    /// number 0.
     ///
     /// # Errors
     ///

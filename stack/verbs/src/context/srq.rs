@@ -1,8 +1,8 @@
 //! Shared receive queues, the application's half: receives for the messages of many queue pairs.
 //!
-//! A queue has one ring for each core; a post fills the one with the most room. A receive reserves no completion
-//! entry when it is posted, since its completion queue is not known yet. The entry is reserved when a message
-//! consumes the receive.
+//! A queue has one ring for each core; a post fills the one with the most room. A receive reserves
+//! no completion entry when it is posted, since its completion queue is not known yet. The entry is
+//! reserved when a message consumes the receive.
 
 use std::sync::Arc;
 
@@ -59,8 +59,9 @@ struct SplitSrq {
 }
 
 impl Context {
-    /// Creates a shared receive queue in `pd` for `depth` receives on each core, 1 to 65536, of at most `max_sge`
-    /// elements each. The elements are checked against `pd`, whichever queue pair consumes them.
+    /// Creates a shared receive queue in `pd` for `depth` receives on each core, 1 to 65536, of at
+    /// most `max_sge` elements each. The elements are checked against `pd`, whichever queue pair
+    /// consumes them.
     ///
     /// # Errors
     ///
@@ -77,8 +78,8 @@ impl Context {
         self.create_srq_with(pd, &SrqAttr { depth, max_sge, core: None })
     }
 
-    /// As [`Context::create_srq`], with attributes: a queue that is bound to a core has one ring, so that no receive lies on
-    /// a core that does not need it.
+    /// As [`Context::create_srq`], with attributes: a queue that is bound to a core has one ring,
+    /// so that no receive lies on a core that does not need it.
     ///
     /// # Errors
     ///
@@ -138,7 +139,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// - [`PostError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this context.
+    /// - [`PostError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this
+    ///   context.
     /// - [`PostError::Split`] if the queue is split from the context.
     /// - [`PostError::TooManySges`] if the request has more elements than allowed.
     /// - [`PostError::QueueFull`] if the queue has no free slot.
@@ -150,12 +152,14 @@ impl Context {
         }
     }
 
-    /// Splits a shared receive queue from the context: the returned end posts to it from any one thread. Limits and
-    /// queries stay with the context. Once the end is dropped, the context posts again.
+    /// Splits a shared receive queue from the context: the returned end posts to it from any one
+    /// thread. Limits and queries stay with the context. Once the end is dropped, the context posts
+    /// again.
     ///
     /// # Errors
     ///
-    /// - [`VerbsError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this context.
+    /// - [`VerbsError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this
+    ///   context.
     /// - [`VerbsError::Split`] if it is split already.
     pub fn split_srq(&mut self, srq: SharedReceiveQueue) -> Result<SrqPoster, VerbsError> {
         let app = self.srq_mut(srq)?;
@@ -167,13 +171,14 @@ impl Context {
         Ok(SrqPoster::new(srq, end, home))
     }
 
-    /// Requests one [`Event::SrqLimitReached`](crate::Event::SrqLimitReached) when fewer than `limit` receives are
-    /// left on a core. 0 cancels. A call replaces the one before: an event of that one which [`Context::poll_event`] has not
-    /// returned is not returned any more.
+    /// Requests one [`Event::SrqLimitReached`](crate::Event::SrqLimitReached) when fewer than
+    /// `limit` receives are left on a core. 0 cancels. A call replaces the one before: an event of
+    /// that one which [`Context::poll_event`] has not returned is not returned any more.
     ///
     /// # Errors
     ///
-    /// - [`VerbsError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this context.
+    /// - [`VerbsError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this
+    ///   context.
     /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn arm_srq(&mut self, srq: SharedReceiveQueue, limit: u32) -> Result<(), VerbsError> {
         let cores = cores_of(self.srq(srq)?.core, self.cores.len());
@@ -188,19 +193,20 @@ impl Context {
         Ok(())
     }
 
-    /// Returns whether the event is for the application: every core raises it for itself, and one that an arming has
-    /// replaced may be on its way.
+    /// Returns whether the event is for the application: every core raises it for itself, and one
+    /// that an arming has replaced may be on its way.
     #[cold]
     pub(super) fn consume_arming(&mut self, srq: SharedReceiveQueue, arming: u32) -> bool {
         self.srq_mut(srq).is_ok_and(|app| app.armed == arming && core::mem::take(&mut app.armed) != 0)
     }
 
-    /// Destroys a shared receive queue that no queue pair uses. Receives posted to it are dropped; their memory is
-    /// free when the call returns.
+    /// Destroys a shared receive queue that no queue pair uses. Receives posted to it are dropped;
+    /// their memory is free when the call returns.
     ///
     /// # Errors
     ///
-    /// - [`VerbsError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this context.
+    /// - [`VerbsError::UnknownSharedReceiveQueue`] if `srq` is not a shared receive queue of this
+    ///   context.
     /// - [`VerbsError::SharedReceiveQueueInUse`] if a queue pair uses it.
     /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn destroy_srq(&mut self, srq: SharedReceiveQueue) -> Result<(), VerbsError> {

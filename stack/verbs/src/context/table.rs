@@ -1,5 +1,5 @@
-//! A table of an application's objects, found by index. Insertion and removal take constant time, so contexts may have
-//! many objects.
+//! A table of an application's objects, found by index. Insertion and removal take constant time,
+//! so contexts may have many objects.
 
 /// Objects by index. An index that was freed is used again.
 pub(super) struct Table<T> {

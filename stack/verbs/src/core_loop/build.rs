@@ -52,8 +52,8 @@ pub(crate) struct CoreParts<P: Port, C: Clock> {
     pub(crate) other_cores: Option<Box<OtherCores<P::Frame>>>,
     /// The mailboxes of remote atomics; `None` on a stack of one core.
     pub(crate) remote_atomics: Option<Box<RemoteAtomics>>,
-    /// The same for all cores of a stack, so that each can check what another sent. Keys initial sequence numbers,
-    /// ephemeral ports and the flow hash.
+    /// The same for all cores of a stack, so that each can check what another sent. Keys initial
+    /// sequence numbers, ephemeral ports and the flow hash.
     pub(crate) secret: [u64; 2],
 }
 
@@ -123,8 +123,9 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
 }
 
 impl<L: Lower, C: Clock> Drop for CoreLoop<L, C> {
-    /// Ends every connection and flushes every work request, so that no context waits for a core that is gone. After a
-    /// panic the core's state may be inconsistent: then as much is done as succeeds.
+    /// Ends every connection and flushes every work request, so that no context waits for a core
+    /// that is gone. After a panic the core's state may be inconsistent: then as much is done as
+    /// succeeds.
     fn drop(&mut self) {
         let core = self.dp.core;
         if std::thread::panicking() {
@@ -176,8 +177,9 @@ fn net_config(config: &Config, mac: MacAddr, secret: [u64; 2]) -> Result<NetConf
     })
 }
 
-/// Our link address: the device's, unless it has none (a ring) or the kernel uses it at its end (a tap). In these
-/// cases it is a locally administered address made of our network address, so that both ends of a link differ.
+/// Our link address: the device's, unless it has none (a ring) or the kernel uses it at its end (a
+/// tap). In these cases it is a locally administered address made of our network address, so that
+/// both ends of a link differ.
 pub(crate) fn local_mac(config: &Config, device: MacAddr, address: IpAddr) -> MacAddr {
     if device != MacAddr::default() && !matches!(config.port.device, DeviceConfig::Tap { .. }) {
         return device;
@@ -219,17 +221,19 @@ fn tcp_config(config: &Config) -> TcpConfig {
     }
 }
 
-/// Frames reserved for Terminates, for the case that the pool is empty. Each queue pair keeps the text of its
-/// Terminate; with more queue pairs than frames, a frame is free again after the peer's acknowledgement.
+/// Frames reserved for Terminates, for the case that the pool is empty. Each queue pair keeps the
+/// text of its Terminate; with more queue pairs than frames, a frame is free again after the peer's
+/// acknowledgement.
 const TERMINATE_RESERVE_FRAMES: u16 = 8;
 
-/// The minimum over all ports: each port has its own pools, and all objects of the stack may use one port.
+/// The minimum over all ports: each port has its own pools, and all objects of the stack may use
+/// one port.
 fn min_over_ports(config: &Config, of: impl Fn(&PortConfig) -> u32) -> u32 {
     config.port_configs().map(of).min().unwrap_or_default()
 }
 
-/// Received frames that one core may hold, beyond the device's ring. With several cores a frame may come from any
-/// queue's pool, so each pool must suffice for all cores and for the steered frames.
+/// Received frames that one core may hold, beyond the device's ring. With several cores a frame may
+/// come from any queue's pool, so each pool must suffice for all cores and for the steered frames.
 fn rx_frames_per_core(config: &Config) -> u32 {
     let beyond = min_over_ports(config, |port| port.rx_frames - u32::from(port.ring_size));
     match u32::from(config.core.count) {
@@ -265,7 +269,8 @@ const RX_EMERGENCY_RESERVE: u16 = 48;
 /// Units that each connection may always retain: enough for a request and its response.
 const TX_RESERVE_MAX: u16 = 4;
 
-/// Splits the frames beyond the device's ring: at most half of them in equal reserves, the rest shared.
+/// Splits the frames beyond the device's ring: at most half of them in equal reserves, the rest
+/// shared.
 fn split_reserve(frames: u32, connections: u32, reserve_max: u16) -> (u16, u32) {
     let reserve = (frames / 2 / connections).min(reserve_max.into());
     (reserve as u16, frames - reserve * connections)

@@ -1,9 +1,9 @@
 //! The rings between one context and one core.
 //!
-//! Work goes through each queue pair's own rings; a doorbell names the queue pairs with new work. Everything rare is
-//! a [`ControlMessage`] to the core or a [`Notification`] from it. Each ring has one producer and one consumer, so
-//! neither side waits for the other. Boxes travel both ways: the core returns them, and the context's thread frees
-//! them.
+//! Work goes through each queue pair's own rings; a doorbell names the queue pairs with new work.
+//! Everything rare is a [`ControlMessage`] to the core or a [`Notification`] from it. Each ring has
+//! one producer and one consumer, so neither side waits for the other. Boxes travel both ways: the
+//! core returns them, and the context's thread frees them.
 
 use core::mem::Discriminant;
 use core::net::{IpAddr, SocketAddr};
@@ -38,7 +38,8 @@ pub(crate) enum ControlMessage {
     ArmSrq { slot: u32, limit: u32, arming: u32 },
     /// Returns the core's half of a shared receive queue.
     DestroySrq { slot: u32 },
-    /// Ends a queue pair and returns its half. In order: a connection without outstanding work is closed and not reset.
+    /// Ends a queue pair and returns its half. In order: a connection without outstanding work is
+    /// closed and not reset.
     DestroyQp { slot: u32, in_order: bool },
     /// Returns the core's half of a completion queue.
     DestroyCq { slot: u32 },
@@ -90,7 +91,8 @@ pub(crate) enum Notification {
 pub(crate) struct CoreChannel {
     pub(crate) doorbell: doorbell::DoorbellSender,
     control: spsc::Producer<ControlMessage>,
-    /// Messages that found the ring full, oldest first: at most a few for each object and connection request.
+    /// Messages that found the ring full, oldest first: at most a few for each object and
+    /// connection request.
     waiting: VecDeque<ControlMessage>,
     /// Those of `waiting` that a later one replaces.
     replaceable: HashSet<(Discriminant<ControlMessage>, u32)>,
@@ -109,21 +111,22 @@ pub(crate) struct ContextChannel {
     pub(crate) control: spsc::Consumer<ControlMessage>,
     notifications: spsc::Producer<Notification>,
     signal: Arc<WakeSignal>,
-    /// Notifications that did not fit the ring, oldest first. At most a few for each queue pair of the context:
-    /// while any wait, no connection request is reported.
+    /// Notifications that did not fit the ring, oldest first. At most a few for each queue pair of
+    /// the context: while any wait, no connection request is reported.
     delayed: VecDeque<Notification>,
-    /// Ports whose link changed since the last notification, one bit each, and the last state of each link. A link
-    /// may change any number of times.
+    /// Ports whose link changed since the last notification, one bit each, and the last state of
+    /// each link. A link may change any number of times.
     links_changed: u8,
     links_up: u8,
 }
 
 impl ControlMessage {
-    /// The kind and slot of a message that a later one of both replaces: its call may be repeated. The others are sent
-    /// once for an object or address.
+    /// The kind and slot of a message that a later one of both replaces: its call may be repeated.
+    /// The others are sent once for an object or address.
     fn replaceable(&self) -> Option<(Discriminant<Self>, u32)> {
         match self {
-            // A slot has one request at a time: what waits is for this request or for one that has ended.
+            // A slot has one request at a time: what waits is for this request or for one that has
+            // ended.
             ControlMessage::Reject { request: (slot, _), .. }
             | ControlMessage::Disconnect { slot }
             | ControlMessage::Abort { slot }
@@ -229,7 +232,8 @@ impl ContextChannel {
         Ok(())
     }
 
-    /// Reports the last change of a port's link. Earlier changes that were not reported are dropped.
+    /// Reports the last change of a port's link. Earlier changes that were not reported are
+    /// dropped.
     #[cold]
     pub(crate) fn notify_link_change(&mut self, port: u8, up: bool) {
         let bit = 1u8.checked_shl(port.into()).unwrap_or_default();
@@ -332,8 +336,8 @@ pub(crate) fn context_channel(
 mod tests {
     use super::*;
 
-    /// A context that reads nothing costs the core one notification for any number of link changes, and gets the
-    /// last one.
+    /// A context that reads nothing costs the core one notification for any number of link changes,
+    /// and gets the last one.
     #[test]
     fn a_link_that_flaps_while_unread_raises_one_event() {
         let signal = Arc::new(WakeSignal::new().unwrap());

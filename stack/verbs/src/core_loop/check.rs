@@ -1,5 +1,5 @@
-//! The invariants of a core between two iterations, and a count of its objects. Compiled in every build; the simulator
-//! calls it after every step.
+//! The invariants of a core between two iterations, and a count of its objects. Compiled in every
+//! build; the simulator calls it after every step.
 
 use ironwarp_iwarp::stream::StreamState;
 use ironwarp_llp::Transport;
@@ -102,7 +102,8 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         Ok(())
     }
 
-    /// A queue pair that waits for a credit is in one list; requests of streams are counted as outstanding.
+    /// A queue pair that waits for a credit is in one list; requests of streams are counted as
+    /// outstanding.
     fn check_remote_atomics(&mut self) -> Result<(), String> {
         let Some(remote_atomics) = self.dp.queues.remote_atomics.as_deref() else { return Ok(()) };
         let mut mailed = 0;
@@ -135,7 +136,8 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         )?;
         let known = qp.conn.is_none_or(|conn| conn_owners.get(conn.index()) == Some(&ConnOwner::Qp(slot)));
         ensure("its connection has another owner", known)?;
-        // The application's half publishes `Connecting` before the next message connects the queue pair.
+        // The application's half publishes `Connecting` before the next message connects the queue
+        // pair.
         let told = match state {
             StateName::Idle => matches!(qp.shared.state(), QpState::Idle | QpState::Connecting),
             _ => qp.shared.state() == qp.lifecycle.qp_state(),
@@ -156,7 +158,8 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
     }
 }
 
-/// Returns whether the stream's state is one that the connection's state allows between two iterations.
+/// Returns whether the stream's state is one that the connection's state allows between two
+/// iterations.
 fn stream_agrees(state: StateName, stream: StreamState) -> bool {
     match state {
         StateName::Idle

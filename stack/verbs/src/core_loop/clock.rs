@@ -1,9 +1,10 @@
 //! A core's time, which never goes back.
 //!
-//! Timers, time stamps and round trips all assume it (RFC 7323 s5.4: a peer drops segments whose time stamp is older than
-//! the last). A virtual machine that is restored or moved to another host may read an earlier counter than before, and
-//! so may a processor whose counters are not synchronised. Time then continues from the last reading. Each step is
-//! counted. Cost: an addition and a comparison for each reading.
+//! Timers, time stamps and round trips all assume it (RFC 7323 s5.4: a peer drops segments whose
+//! time stamp is older than the last). A virtual machine that is restored or moved to another host
+//! may read an earlier counter than before, and so may a processor whose counters are not
+//! synchronised. Time then continues from the last reading. Each step is counted. Cost: an addition
+//! and a comparison for each reading.
 
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Clock, Nanos};

@@ -1,13 +1,16 @@
-//! The connections that a core shows in its page of counters: those that moved the most bytes, then the most recent.
+//! The connections that a core shows in its page of counters: those that moved the most bytes, then
+//! the most recent.
 //!
-//! A timer runs [`ConnectionTable::step`], never a frame. A step looks at [`SLOTS_PER_STEP`] slots of TCP; when it has seen
-//! all of them it writes the rows and waits for [`SCAN_INTERVAL`]. The table has a row for as many connections as fit and
-//! nothing for the others. It exists only if the page is in a file (`stats.page`), so that without one nothing is looked at.
+//! A timer runs [`ConnectionTable::step`], never a frame. A step looks at [`SLOTS_PER_STEP`] slots
+//! of TCP; when it has seen all of them it writes the rows and waits for [`SCAN_INTERVAL`]. The
+//! table has a row for as many connections as fit and nothing for the others. It exists only if the
+//! page is in a file (`stats.page`), so that without one nothing is looked at.
 //!
-//! TCP keeps no total of received bytes, only sequence numbers. The table adds up their growth from scan to scan, which is
-//! exact while a connection receives less than 4 GiB between two scans.
+//! TCP keeps no total of received bytes, only sequence numbers. The table adds up their growth from
+//! scan to scan, which is exact while a connection receives less than 4 GiB between two scans.
 //!
-//! A step costs a few cache lines for each connection that it looks at, and 20 stores for each row. It allocates nothing.
+//! A step costs a few cache lines for each connection that it looks at, and 20 stores for each row.
+//! It allocates nothing.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -39,7 +42,8 @@ struct Seen {
     moved_bytes: u64,
 }
 
-/// The rank of a connection: bytes moved since the scan before, then the time of the peer's last segment.
+/// The rank of a connection: bytes moved since the scan before, then the time of the peer's last
+/// segment.
 type Rank = (u64, Nanos, u32);
 
 /// The table of one core.

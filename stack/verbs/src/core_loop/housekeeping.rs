@@ -1,7 +1,9 @@
-//! Network housekeeping: links, announcements of our addresses, address conflicts, and the paths of connections.
+//! Network housekeeping: links, announcements of our addresses, address conflicts, and the paths of
+//! connections.
 //!
-//! Nothing here is on the path of a frame. The tables of the network belong to the data path, which reads them for every
-//! frame; this part borrows them. Results that concern contexts are returned to the core loop.
+//! Nothing here is on the path of a frame. The tables of the network belong to the data path, which
+//! reads them for every frame; this part borrows them. Results that concern contexts are returned
+//! to the core loop.
 
 use std::sync::Arc;
 
@@ -91,8 +93,9 @@ impl NetHousekeeping {
         self.paths.run(now, |from, count| dp.llp.update_paths(from, count, update));
     }
 
-    /// Announces our addresses once a link is up, since a peer may remember another station for them, and returns whether
-    /// it did. Links that are down then are announced on when they come up.
+    /// Announces our addresses once a link is up, since a peer may remember another station for
+    /// them, and returns whether it did. Links that are down then are announced on when they come
+    /// up.
     #[cold]
     pub(super) fn announce_on_links<L: Lower>(&mut self, dp: &mut DataPath<L>, now: Nanos) -> bool {
         let ports = dp.wires.numbers();
@@ -132,7 +135,8 @@ impl NetHousekeeping {
         (self.link_poll_interval != Nanos::MAX).then(|| now + self.link_poll_interval)
     }
 
-    /// Returns the new state of a port's link if it changed. Connections live on until TCP's user timeout.
+    /// Returns the new state of a port's link if it changed. Connections live on until TCP's user
+    /// timeout.
     pub(super) fn check_link<L: Lower>(
         &mut self,
         dp: &mut DataPath<L>,
@@ -141,7 +145,8 @@ impl NetHousekeeping {
     ) -> Option<bool> {
         let (up, lost) = (self.is_link_up(dp, port), self.links_down & 1 << port != 0);
         if !up {
-            // Some drivers take nothing without a link, and a core with waiting frames would never sleep.
+            // Some drivers take nothing without a link, and a core with waiting frames would never
+            // sleep.
             let dropped = dp.wires.at_mut(port).discard_waiting();
             dp.stats.add(Counter::PortTxLinkDown, dropped as u64);
         }
@@ -158,7 +163,8 @@ impl NetHousekeeping {
         Some(up)
     }
 
-    /// Logs once that another station has an address of ours: frames would reach one of the two, or neither.
+    /// Logs once that another station has an address of ours: frames would reach one of the two, or
+    /// neither.
     pub(super) fn warn_of_address_conflicts<L: Lower>(&mut self, dp: &DataPath<L>, config: &Config) {
         let signs = [Counter::NetAddressesDuplicate, Counter::NetDropArpConflict, Counter::NetDropNdConflict];
         if self.conflict_reported

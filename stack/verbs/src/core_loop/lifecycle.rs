@@ -43,8 +43,8 @@
 //! Ended       ->
 //! ```
 //!
-//! Who leaves each state, which timer it has, and what happens to posted work requests. Functions are those of
-//! `connection/`:
+//! Who leaves each state, which timer it has, and what happens to posted work requests. Functions
+//! are those of `connection/`:
 //!
 //! | state | left by | timer | posted work requests |
 //! | --- | --- | --- | --- |
@@ -57,25 +57,30 @@
 //! | Closing | `on_tcp_closed` | terminate timeout | flushed on entry (`abort_stream`) |
 //! | Ended | none | none | flushed; later posts too, by the doorbell |
 //!
-//! - Events of one segment are handled in this order: established, acknowledged, readable, then FIN or RST. Data in front
-//!   of a FIN is therefore delivered first. An orderly end that arrives while a delivery waits for quiescence is stored in
-//!   `QpCore::deferred_close`.
-//! - Every work request has its completion before the context receives the event that reports the end.
-//! - No Terminate is sent if the peer sent one, if the responder's first-FPDU gate is closed, or after our FIN. In
-//!   `HalfClosed` an error found here resets the connection.
-//! - `Draining` also ends with work left over: the peer has sent FIN, and only Reads without a response or sends behind a
-//!   closed gate remain.
-//! - Destruction (`destroy_qp`), an abandoned context, and the loss of the core of an atomic operation end a connection in
-//!   any state. `destroy_qp` resets it and removes the queue pair without an edge.
+//! - Events of one segment are handled in this order: established, acknowledged, readable, then FIN
+//!   or RST. Data in front of a FIN is therefore delivered first. An orderly end that arrives while
+//!   a delivery waits for quiescence is stored in `QpCore::deferred_close`.
+//! - Every work request has its completion before the context receives the event that reports the
+//!   end.
+//! - No Terminate is sent if the peer sent one, if the responder's first-FPDU gate is closed, or
+//!   after our FIN. In `HalfClosed` an error found here resets the connection.
+//! - `Draining` also ends with work left over: the peer has sent FIN, and only Reads without a
+//!   response or sends behind a closed gate remain.
+//! - Destruction (`destroy_qp`), an abandoned context, and the loss of the core of an atomic
+//!   operation end a connection in any state. `destroy_qp` resets it and removes the queue pair
+//!   without an edge.
 //!
-//! For each frame the data path reads only which state it is. Before it transmits it also reads one time, `holdoff_until`.
-//! Two more pieces of state exist outside this enum, because they describe something else:
-//! - [`StreamState`](ironwarp_iwarp::stream::StreamState) belongs to the RDMAP stream, which knows no TCP: whether it
-//!   takes and sends FPDUs. The stream finds an error first; `Terminating` here follows from its result. `check` tests
-//!   that the two agree.
-//! - The stream's first-FPDU gate (RFC 5044 s7.1.2: a responder sends nothing before the initiator's first FPDU) exists
-//!   only there; [`Stream::may_send`](ironwarp_iwarp::Stream::may_send) returns whether it is open. In `AwaitingRtr` the
-//!   gate is closed and, in addition, the application does not know of the connection yet (RFC 6581 s5).
+//! For each frame the data path reads only which state it is. Before it transmits it also reads one
+//! time, `holdoff_until`. Two more pieces of state exist outside this enum, because they describe
+//! something else:
+//! - [`StreamState`](ironwarp_iwarp::stream::StreamState) belongs to the RDMAP stream, which knows
+//!   no TCP: whether it takes and sends FPDUs. The stream finds an error first; `Terminating` here
+//!   follows from its result. `check` tests that the two agree.
+//! - The stream's first-FPDU gate (RFC 5044 s7.1.2: a responder sends nothing before the
+//!   initiator's first FPDU) exists only there;
+//!   [`Stream::may_send`](ironwarp_iwarp::Stream::may_send) returns whether it is open. In
+//!   `AwaitingRtr` the gate is closed and, in addition, the application does not know of the
+//!   connection yet (RFC 6581 s5).
 //!
 //! [`QpState`], the application's view, is derived by [`Lifecycle::qp_state`] and published by
 //! [`QpCore::enter`](super::QpCore::enter).
@@ -93,7 +98,8 @@ pub(crate) enum Lifecycle<L: Lower> {
     Idle,
     /// Set-up: from the route's resolution to the end of the start-up.
     Setup(Setup<L>),
-    /// Full operation of a responder that reports the connection after the initiator's first FPDU (RFC 6581 s5).
+    /// Full operation of a responder that reports the connection after the initiator's first FPDU
+    /// (RFC 6581 s5).
     AwaitingRtr,
     /// Full operation: FPDUs run both ways.
     Running(Running),
@@ -101,8 +107,8 @@ pub(crate) enum Lifecycle<L: Lower> {
     Draining(Draining),
     /// FIN is sent; FPDUs that arrive before the peer's FIN are still placed and delivered.
     HalfClosed(HalfClosed),
-    /// A Terminate was received, or an error was found here. In the second case the Terminate may still have to be
-    /// sent. Received bytes are discarded.
+    /// A Terminate was received, or an error was found here. In the second case the Terminate may
+    /// still have to be sent. Received bytes are discarded.
     Terminating { cause: DisconnectReason, established: bool },
     /// FIN is sent; received bytes are discarded. The cause is known if `Terminating` came before.
     Closing { cause: Option<DisconnectReason>, established: bool },
@@ -113,12 +119,13 @@ pub(crate) enum Lifecycle<L: Lower> {
 /// The data of full operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Running {
-    /// FPDUs are held back until this time ([`MpaConfig::first_fpdu_holdoff_us`](crate::config::MpaConfig)).
+    /// FPDUs are held back until this time
+    /// ([`MpaConfig::first_fpdu_holdoff_us`](crate::config::MpaConfig)).
     pub(super) holdoff_until: Nanos,
     /// The progress of the oldest Read when its timer was armed; `None` while it is not armed.
     pub(super) read_progress_at_arm: Option<u64>,
-    /// When the timer was armed, posted sends were waiting because the initiator had not sent its first FPDU. If
-    /// they still wait when it expires, the connection times out.
+    /// When the timer was armed, posted sends were waiting because the initiator had not sent its
+    /// first FPDU. If they still wait when it expires, the connection times out.
     pub(super) sends_waited_at_arm: bool,
 }
 
@@ -268,7 +275,8 @@ impl<L: Lower> Lifecycle<L> {
         self.name().leads_to(next.name())
     }
 
-    /// Replaces the state and returns the one before, so that its data can be returned to the context.
+    /// Replaces the state and returns the one before, so that its data can be returned to the
+    /// context.
     pub(super) fn enter(&mut self, next: Self) -> Self {
         debug_assert!(self.may_enter(&next), "{:?} -> {:?}", self.name(), next.name());
         core::mem::replace(self, next)
@@ -312,7 +320,8 @@ impl<L: Lower> Lifecycle<L> {
         Lifecycle::Closing { cause: self.cause(), established: self.established() }
     }
 
-    /// Notes an RTR that arrives after a disconnect. Returns whether the state is one of a disconnect.
+    /// Notes an RTR that arrives after a disconnect. Returns whether the state is one of a
+    /// disconnect.
     pub(super) fn on_rtr_after_disconnect(&mut self) -> bool {
         match self {
             Lifecycle::Draining(Draining { established, .. })

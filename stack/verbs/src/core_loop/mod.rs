@@ -1,9 +1,9 @@
 //! The core loop: the one module that knows every layer.
 //!
-//! One iteration runs its stages in a fixed order: doorbells, receive, mailboxes, timers, transmit, acknowledgements. A
-//! frame is handled from the device to registered memory, and its replies from memory to the device, within one
-//! iteration. With several cores, the loop serves the other cores' atomic operations after the receive stage and at the
-//! end.
+//! One iteration runs its stages in a fixed order: doorbells, receive, mailboxes, timers, transmit,
+//! acknowledgements. A frame is handled from the device to registered memory, and its replies from
+//! memory to the device, within one iteration. With several cores, the loop serves the other cores'
+//! atomic operations after the receive stage and at the end.
 //!
 //! ```text
 //!              frames, doorbells, time
@@ -16,14 +16,15 @@
 //!      +------> NetHousekeeping                                  notifications to contexts
 //! ```
 //!
-//! [`DataPath`] carries frames and FPDUs; [`ConnectionManager`] moves queue pairs through their [`lifecycle`] and talks to
-//! contexts; [`NetHousekeeping`] looks after links and paths. Each owns its state and is handed what it needs for the
-//! call. The stages are in [`stages`].
+//! [`DataPath`] carries frames and FPDUs; [`ConnectionManager`] moves queue pairs through their
+//! [`lifecycle`] and talks to contexts; [`NetHousekeeping`] looks after links and paths. Each owns
+//! its state and is handed what it needs for the call. The stages are in [`stages`].
 //!
-//! Takes frames, doorbells, control messages and time; gives frames, completions and notifications. An error ends
-//! one connection and is reported to its context; the loop itself does not fail. An iteration reads the clock once
-//! or twice and does a few loads for each context; its cost grows with the number of active queue pairs. The
-//! established data path allocates nothing: `stack/verbs/tests/no_allocation.rs` checks it.
+//! Takes frames, doorbells, control messages and time; gives frames, completions and notifications.
+//! An error ends one connection and is reported to its context; the loop itself does not fail. An
+//! iteration reads the clock once or twice and does a few loads for each context; its cost grows
+//! with the number of active queue pairs. The established data path allocates nothing:
+//! `stack/verbs/tests/no_allocation.rs` checks it.
 
 mod build;
 pub(crate) mod channel;
@@ -62,12 +63,13 @@ use crate::shared::StackShared;
 use crate::stack::DriverPort;
 use crate::worker::{PollResult, ResourceUsage};
 
-/// What a [`Worker`](crate::Worker) drives: a loop over any port and clock. One indirect call an iteration keeps the
-/// port's type out of the public interface.
+/// What a [`Worker`](crate::Worker) drives: a loop over any port and clock. One indirect call an
+/// iteration keeps the port's type out of the public interface.
 pub(crate) trait PollLoop: Send {
     fn iterate(&mut self, budget: usize) -> PollResult;
     fn now(&self) -> Nanos;
-    /// Returns until when the worker may sleep after an iteration without work, if nothing arrives. `None`: not at all.
+    /// Returns until when the worker may sleep after an iteration without work, if nothing arrives.
+    /// `None`: not at all.
     fn sleep_until(&self) -> Option<Nanos>;
     fn link_up(&mut self, port: u8) -> bool;
     /// Checks the invariants of every layer.
@@ -78,10 +80,12 @@ pub(crate) trait PollLoop: Send {
     fn driver_port(&mut self) -> Option<DriverPort<'_>>;
 }
 
-/// One core's loop over the lower layer `L` with clock `C`: three parts, each with its own state, and the schedule of iterations.
+/// One core's loop over the lower layer `L` with clock `C`: three parts, each with its own state,
+/// and the schedule of iterations.
 ///
-/// The parts call in one direction: the connection manager and housekeeping borrow the data path for a call; the data
-/// path returns outcomes. On cache lines of its own, since another core's loop may be its neighbour in memory.
+/// The parts call in one direction: the connection manager and housekeeping borrow the data path
+/// for a call; the data path returns outcomes. On cache lines of its own, since another core's loop
+/// may be its neighbour in memory.
 #[repr(align(64))]
 pub(crate) struct CoreLoop<L: Lower, C: Clock> {
     clock: CoreClock<C>,
@@ -99,39 +103,43 @@ pub(crate) struct CoreLoop<L: Lower, C: Clock> {
     next_due: Option<Nanos>,
     /// An iteration with work runs the timer stage from this time on.
     timers_checked_at: Nanos,
-    /// Iterations by which the timer stage waits for frames that arrived while the core stood still.
+    /// Iterations by which the timer stage waits for frames that arrived while the core stood
+    /// still.
     pause_iterations: u32,
-    /// Until this time an iteration without work skips the later stages: zero after one with work. Code that creates
-    /// work for them adds to `dp.work` or sets this to zero.
+    /// Until this time an iteration without work skips the later stages: zero after one with work.
+    /// Code that creates work for them adds to `dp.work` or sets this to zero.
     idle_until: Nanos,
 }
 
-/// How often a busy core runs the timer stage: once in a tick of the timer wheels, which is their precision.
+/// How often a busy core runs the timer stage: once in a tick of the timer wheels, which is their
+/// precision.
 const TIMER_CHECK_INTERVAL: Nanos = Nanos(1 << 14);
 
-/// A core that is later than this with a timer stood still, or had much to do: it reads the frames that wait before it judges a
-/// peer by its timers.
+/// A core that is later than this with a timer stood still, or had much to do: it reads the frames
+/// that wait before it judges a peer by its timers.
 const PAUSE_MIN: Nanos = Nanos::from_millis(10);
 
-/// The most iterations that it reads them in. Together they read the largest ring; frames that never end hold timers back no
-/// longer.
+/// The most iterations that it reads them in. Together they read the largest ring; frames that
+/// never end hold timers back no longer.
 const PAUSE_ITERATIONS: u32 = 64;
 
-/// How often a sleeping core tries work again that no timer announces, such as to announce addresses on a link.
+/// How often a sleeping core tries work again that no timer announces, such as to announce
+/// addresses on a link.
 const RETRY_INTERVAL: Nanos = Nanos::from_millis(1);
 
 impl<L: Lower, C: Clock> PollLoop for CoreLoop<L, C>
 where
     CoreLoop<L, C>: Send,
 {
-    /// One iteration: receives at most `budget` bursts and handles everything that follows from them. Requests of contexts
-    /// that arrive after the check for them wait for the next iteration.
+    /// One iteration: receives at most `budget` bursts and handles everything that follows from
+    /// them. Requests of contexts that arrive after the check for them wait for the next iteration.
     fn iterate(&mut self, budget: usize) -> PollResult {
         let read = self.clock.read();
         self.dp.work = 0;
         let requested = self.cm.has_requests();
-        // Most iterations of a polled core find nothing to do. Only a core with one port and no other cores is checked for
-        // that; any other runs its stages. Frames that arrive during the check wait for the receive stage.
+        // Most iterations of a polled core find nothing to do. Only a core with one port and no
+        // other cores is checked for that; any other runs its stages. Frames that arrive during the
+        // check wait for the receive stage.
         let may_be_quiet = !requested && read < self.idle_until && !self.clock.is_behind(read);
         if may_be_quiet && self.dp.may_be_quiet && !self.dp.has_frames(0) {
             self.report_idle();
@@ -186,7 +194,8 @@ where
 }
 
 impl<L: Lower, C: Clock> CoreLoop<L, C> {
-    /// The stages after the mailboxes. A timer that is armed in this iteration expires in the next one at the earliest.
+    /// The stages after the mailboxes. A timer that is armed in this iteration expires in the next
+    /// one at the earliest.
     fn run_later_stages(&mut self, now: Nanos) {
         if self.dp.work == 0 || now >= self.timers_checked_at {
             let is_late = now.since(self.timers_checked_at) >= PAUSE_MIN;
@@ -219,8 +228,9 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         }
     }
 
-    /// Returns whether the timers wait for the next iteration, since frames that arrived while the core stood still may show
-    /// that a peer is alive whose time is over (RFC 9293 s3.8.3). They do while iterations find work, up to a bound.
+    /// Returns whether the timers wait for the next iteration, since frames that arrived while the
+    /// core stood still may show that a peer is alive whose time is over (RFC 9293 s3.8.3). They do
+    /// while iterations find work, up to a bound.
     #[cold]
     #[inline(never)]
     fn reads_after_pause(&mut self, now: Nanos) -> bool {
@@ -240,7 +250,8 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         self.idle_until = if is_idle { first.min(self.housekeeping.path_refresh_due()) } else { Nanos::ZERO };
     }
 
-    /// Returns whether the next iteration is due at once, for example because an ACK or a sender waits.
+    /// Returns whether the next iteration is due at once, for example because an ACK or a sender
+    /// waits.
     #[inline]
     fn has_immediate_work(&self) -> bool {
         self.dp.llp.has_pending_acks()
@@ -271,7 +282,8 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
             && !self.dp.llp.has_retries()
     }
 
-    /// Returns until when nothing is due. Work without a timer is tried again after [`RETRY_INTERVAL`].
+    /// Returns until when nothing is due. Work without a timer is tried again after
+    /// [`RETRY_INTERVAL`].
     fn first_due(&self) -> Option<Nanos> {
         let now = self.clock.peek();
         let due = self.next_due.unwrap_or(Nanos::MAX);
@@ -301,8 +313,8 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
             && !self.has_immediate_work()
     }
 
-    /// Reports that this core uses no registered memory between two iterations. An idle core goes offline until it has
-    /// work, so that memory can be released even if the core is not polled.
+    /// Reports that this core uses no registered memory between two iterations. An idle core goes
+    /// offline until it has work, so that memory can be released even if the core is not polled.
     fn report_memory_quiescent(&mut self) {
         if self.dp.work == 0 {
             self.report_idle();

@@ -1,19 +1,21 @@
-//! When the paths of connections are refreshed: all of them in slices, at an interval and after route changes.
+//! When the paths of connections are refreshed: all of them in slices, at an interval and after
+//! route changes.
 //!
-//! Neighbours on the link cause route changes, as many as they like. A change during a pass therefore neither begins
-//! it again, which would leave the later connections without their turn, nor makes its slices follow each other
-//! faster.
+//! Neighbours on the link cause route changes, as many as they like. A change during a pass
+//! therefore neither begins it again, which would leave the later connections without their turn,
+//! nor makes its slices follow each other faster.
 
 use ironwarp_types::Nanos;
 
-/// The interval between two refreshes of all paths: half the lifetime of a neighbour entry, so that entries in use are
-/// confirmed before they expire.
+/// The interval between two refreshes of all paths: half the lifetime of a neighbour entry, so that
+/// entries in use are confirmed before they expire.
 const INTERVAL: Nanos = Nanos::from_secs(30);
 
 /// Connections whose paths are refreshed in one iteration: a few microseconds.
 const SLICE: u32 = 256;
 
-/// The least time between two slices, so that they take a small part of the core. 100 000 connections take 20 ms.
+/// The least time between two slices, so that they take a small part of the core. 100 000
+/// connections take 20 ms.
 const SLICE_INTERVAL: Nanos = Nanos::from_micros(50);
 
 /// The progress of a refresh.
@@ -35,7 +37,8 @@ impl PathRefresh {
         PathRefresh { changes_seen: 0, next: None, again: false, due: now, slice_due: now }
     }
 
-    /// Returns whether routes changed since [`PathRefresh::request`]. `changes` counts them, modulo 2^32.
+    /// Returns whether routes changed since [`PathRefresh::request`]. `changes` counts them, modulo
+    /// 2^32.
     #[inline]
     pub(super) fn is_outdated(&self, changes: u32) -> bool {
         changes != self.changes_seen
@@ -53,7 +56,8 @@ impl PathRefresh {
         self.due
     }
 
-    /// Begins a pass if routes changed or the interval is over. One that is in progress is completed before.
+    /// Begins a pass if routes changed or the interval is over. One that is in progress is
+    /// completed before.
     pub(super) fn request(&mut self, now: Nanos, changes: u32) {
         let is_outdated = self.is_outdated(changes);
         if !is_outdated && now < self.due {
@@ -68,8 +72,9 @@ impl PathRefresh {
         }
     }
 
-    /// Refreshes the next slice if it is time. `refresh` gets the number of the first connection and the number of
-    /// connections of the slice, and returns the first of the next slice, if there is one.
+    /// Refreshes the next slice if it is time. `refresh` gets the number of the first connection
+    /// and the number of connections of the slice, and returns the first of the next slice, if
+    /// there is one.
     pub(super) fn run(&mut self, now: Nanos, refresh: impl FnOnce(u32, u32) -> Option<u32>) {
         let Some(from) = self.next.filter(|_| now >= self.slice_due) else { return };
         self.slice_due = now + SLICE_INTERVAL;
@@ -96,8 +101,8 @@ mod tests {
         ran
     }
 
-    /// A neighbour that changes its hardware address with each frame costs a slice per interval, and every connection
-    /// has its turn.
+    /// A neighbour that changes its hardware address with each frame costs a slice per interval,
+    /// and every connection has its turn.
     #[test]
     fn constant_changes_neither_restart_a_pass_nor_speed_it_up() {
         let mut refresh = PathRefresh::new(Nanos::ZERO);

@@ -1,4 +1,5 @@
-//! The stages of an iteration: each drives the data path and passes its outcomes to the connection manager.
+//! The stages of an iteration: each drives the data path and passes its outcomes to the connection
+//! manager.
 //!
 //! A received frame, from the burst that the idle check or this stage polled:
 //!
@@ -57,7 +58,8 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         (now, has_contexts_to_serve)
     }
 
-    /// Sends the work requests of the only queue pair with new ones. Returns the time, as [`CoreLoop::send_posted`].
+    /// Sends the work requests of the only queue pair with new ones. Returns the time, as
+    /// [`CoreLoop::send_posted`].
     #[inline(always)]
     fn send_single(&mut self, now: Nanos, slot: u32) -> Nanos {
         self.dp.count_work(1);
@@ -99,8 +101,8 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         }
     }
 
-    /// Handles the received frames of the data path's burst. Not inlined: an iteration without frames would set up what
-    /// the loop over frames needs.
+    /// Handles the received frames of the data path's burst. Tuning: not inlined, as an iteration
+    /// without frames would set up what the loop over frames needs.
     #[inline(never)]
     fn on_burst(&mut self, now: Nanos, port: u8) {
         let Some(burst) = &mut self.dp.rx_burst else { return };
@@ -115,8 +117,8 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         }
     }
 
-    /// Handles the frames of a burst of several. On a core with many connections, the state for a frame is prefetched while
-    /// the frames before it are handled.
+    /// Handles the frames of a burst of several. On a core with many connections, the state for a
+    /// frame is prefetched while the frames before it are handled.
     #[inline(never)]
     fn on_frames(&mut self, now: Nanos, port: u8) {
         let Some(mut burst) = self.dp.rx_burst.take() else { return };
@@ -227,7 +229,8 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         }
     }
 
-    /// If the transport accepts the reported path MTU, `Net` stores it for later connections to that host.
+    /// If the transport accepts the reported path MTU, `Net` stores it for later connections to
+    /// that host.
     #[cold]
     pub(super) fn on_icmp_error(&mut self, now: Nanos, port: u8, error: &IcmpError) {
         let outcome = self.dp.llp.on_path_error(now, error, &mut self.dp.wires);
@@ -275,8 +278,9 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         }
     }
 
-    /// The mailbox stage. Messages of other cores come first, because a listener that another core announces must
-    /// exist here before a message of a context is handled. Messages of contexts follow.
+    /// The mailbox stage. Messages of other cores come first, because a listener that another core
+    /// announces must exist here before a message of a context is handled. Messages of contexts
+    /// follow.
     pub(super) fn serve_mailboxes(&mut self, now: Nanos, has_contexts_to_serve: bool) {
         let mut budget = CONTROL_BUDGET;
         if self.dp.other_cores.is_some() {
@@ -397,8 +401,8 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         }
     }
 
-    /// Queue pairs whose wait for quiescence is over read and send again. They are polled, because no event reports
-    /// that another core has passed the epoch.
+    /// Queue pairs whose wait for quiescence is over read and send again. They are polled, because
+    /// no event reports that another core has passed the epoch.
     #[cold]
     #[inline(never)]
     pub(super) fn poll_quiescence_waiters(&mut self, now: Nanos) {
@@ -421,7 +425,8 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         if senders > self.dp.single_max {
             return self.transmit_many(now, senders);
         }
-        // `Conn::send_next` checks whether the port has room. The last sender is cheaper to take than the first.
+        // `Conn::send_next` checks whether the port has room. The last sender is cheaper to take
+        // than the first.
         if let Some(source) = self.dp.tx_ready.pop_back() {
             self.serve_sender(now, source);
         }

@@ -59,8 +59,8 @@ pub(crate) fn needed_mib(config: &Config) -> u32 {
     config.eal.memory_mib.max(pools.fold(0, u32::saturating_add))
 }
 
-/// Returns the MiB of the two pools of each core, with the headroom of each buffer, and as much again for DPDK
-/// itself.
+/// Returns the MiB of the two pools of each core, with the headroom of each buffer, and as much
+/// again for DPDK itself.
 fn pools_mib(port: &PortConfig, cores: u16) -> u32 {
     const MBUF_OVERHEAD_BYTES: u64 = 512;
     let buffer = u64::from(port.mtu).max(2048) + MBUF_OVERHEAD_BYTES;

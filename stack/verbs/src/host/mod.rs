@@ -1,9 +1,10 @@
 //! Checks of this machine for a configured device, before DPDK opens it.
 //!
-//! DPDK logs why a device cannot be opened but hardly reports it to the program. So the kernel is asked beforehand:
-//! interfaces and addresses by netlink, since `/sys` may show another network namespace, everything else in `/proc`,
-//! `/sys` and `/dev`. Takes a [`Config`] and gives [`Finding`]s, each one line with the fact and the remedy.
-//! Changes, opens and awaits nothing. What cannot be read is omitted. Costs a few milliseconds at the start.
+//! DPDK logs why a device cannot be opened but hardly reports it to the program. So the kernel is
+//! asked beforehand: interfaces and addresses by netlink, since `/sys` may show another network
+//! namespace, everything else in `/proc`, `/sys` and `/dev`. Takes a [`Config`] and gives
+//! [`Finding`]s, each one line with the fact and the remedy. Changes, opens and awaits nothing.
+//! What cannot be read is omitted. Costs a few milliseconds at the start.
 
 mod interface;
 mod memory;
@@ -99,8 +100,8 @@ impl Host {
         Host { root: root.into(), links: Some(links) }
     }
 
-    /// Checks everything that can be known before a device is opened: first the process, then the device from the
-    /// bottom up.
+    /// Checks everything that can be known before a device is opened: first the process, then the
+    /// device from the bottom up.
     pub fn examine(&self, config: &Config) -> Vec<Finding> {
         let mut findings = self.examine_all(config);
         for port in 1..config.ports() {

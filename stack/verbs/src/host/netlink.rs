@@ -1,7 +1,8 @@
 //! The interfaces and addresses of this process's network namespace.
 //!
-//! Source: rtnetlink(7), RFC 3549 s2.3: one dump of links, one of addresses. Takes nothing; gives [`Links`]. A
-//! kernel that does not reply within a second is an error, and so is a truncated message.
+//! Source: rtnetlink(7), RFC 3549 s2.3: one dump of links, one of addresses. Takes nothing; gives
+//! [`Links`]. A kernel that does not reply within a second is an error, and so is a truncated
+//! message.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::io;

@@ -9,7 +9,8 @@ use crate::config::{Config, Hugepages};
 
 /// Kernel drivers that give a card to a program.
 const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
-/// Drivers that work together with DPDK: the card stays with the kernel and is never bound to another driver.
+/// Drivers that work together with DPDK: the card stays with the kernel and is never bound to
+/// another driver.
 const BIFURCATED_DRIVERS: [&str; 2] = ["mlx5_core", "mlx4_core"];
 
 impl Host {
@@ -131,7 +132,8 @@ impl Host {
     }
 }
 
-/// PCI Code and ID Assignment s1.3: base class 02h is a network controller. The kernel writes the class as 0x020000.
+/// PCI Code and ID Assignment s1.3: base class 02h is a network controller. The kernel writes the
+/// class as 0x020000.
 fn is_network(class: &str) -> bool {
     class.strip_prefix("0x").is_some_and(|digits| digits.starts_with("02"))
 }

@@ -43,7 +43,8 @@ impl Host {
     }
 }
 
-/// Returns whether a process listens: a stale socket refuses; every other result comes from a listener.
+/// Returns whether a process listens: a stale socket refuses; every other result comes from a
+/// listener.
 fn is_listened_on(path: &Path) -> bool {
     match UnixStream::connect(path) {
         Ok(_) => true,

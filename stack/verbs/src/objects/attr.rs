@@ -13,8 +13,8 @@ use super::{CompletionQueue, KeepAlive, QpControl, SharedReceiveQueue};
 use crate::error::VerbsError;
 use crate::event::NegotiatedParams;
 
-/// The state of a queue pair. Receives may be posted in every state, sends from [`QpState::Connecting`] on. Requests
-/// that are posted in [`QpState::Error`] complete as flushed.
+/// The state of a queue pair. Receives may be posted in every state, sends from
+/// [`QpState::Connecting`] on. Requests that are posted in [`QpState::Error`] complete as flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum QpState {
@@ -41,8 +41,8 @@ pub struct QpAttr {
     pub srq: Option<SharedReceiveQueue>,
     /// The share of that queue that this queue pair's peer may use. `None`: no limit.
     pub srq_share: Option<ReceiveShare>,
-    /// The core that it connects from. `None`: the core with the fewest queue pairs. A queue pair that accepts uses
-    /// the core of the connection.
+    /// The core that it connects from. `None`: the core with the fewest queue pairs. A queue pair
+    /// that accepts uses the core of the connection.
     pub core: Option<u16>,
     /// Send requests outstanding, 1 to 65536; rounded up to a power of two.
     pub send_depth: u32,
@@ -56,24 +56,25 @@ pub struct QpAttr {
     pub ird: u16,
     /// Reads that this side may have outstanding at the peer (ORD).
     pub ord: u16,
-    /// Completes Sends and Writes when their bytes are copied, instead of when the peer's TCP has acknowledged them.
-    /// A completion then shows only that the memory is free.
+    /// Completes Sends and Writes when their bytes are copied, instead of when the peer's TCP has
+    /// acknowledged them. A completion then shows only that the memory is free.
     pub complete_on_copy: bool,
-    /// Places tagged segments beyond a gap before the gap is filled, on connections with markers and CRCs. `None`:
-    /// as configured (`ddp.place_out_of_order`), by default not.
+    /// Places tagged segments beyond a gap before the gap is filled, on connections with markers
+    /// and CRCs. `None`: as configured (`ddp.place_out_of_order`), by default not.
     pub place_out_of_order: Option<bool>,
-    /// The time after which unacknowledged sends, or Reads without a response, end the connection. `None`: as
-    /// configured (`tcp.user_timeout_ms`).
+    /// The time after which unacknowledged sends, or Reads without a response, end the connection.
+    /// `None`: as configured (`tcp.user_timeout_ms`).
     pub user_timeout: Option<Duration>,
-    /// The time after which a peer whose window stays closed ends the connection, although it answers probes. `None`:
-    /// as configured (`tcp.zero_window_timeout_ms`).
+    /// The time after which a peer whose window stays closed ends the connection, although it
+    /// answers probes. `None`: as configured (`tcp.zero_window_timeout_ms`).
     pub zero_window_timeout: Option<Duration>,
     /// Keep-alive probes. `None`: as configured (`tcp.keep_alive`), by default none.
     pub keep_alive: Option<KeepAlive>,
 }
 
 impl QpAttr {
-    /// Returns the defaults: 128 sends, 128 receives, 16 Reads each way, all completions in one queue.
+    /// Returns the defaults: 128 sends, 128 receives, 16 Reads each way, all completions in one
+    /// queue.
     pub fn new(cq: CompletionQueue) -> Self {
         QpAttr {
             send_cq: cq,
@@ -156,15 +157,15 @@ pub struct Framing {
 
 /// The share of a shared receive queue for the peer of one queue pair (RFC 5042 s6.4.3.1).
 ///
-/// It counts the receives that the peer's messages consumed and that no post has credited yet. A post credits the
-/// oldest consumed receive, whichever queue pair consumed it. A queue pair that exceeds its share raises
-/// [`Event::SrqShareExceeded`](crate::Event::SrqShareExceeded).
+/// It counts the receives that the peer's messages consumed and that no post has credited yet. A
+/// post credits the oldest consumed receive, whichever queue pair consumed it. A queue pair that
+/// exceeds its share raises [`Event::SrqShareExceeded`](crate::Event::SrqShareExceeded).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReceiveShare {
     /// The limit in receives, 1 to 65536.
     pub receives: u32,
-    /// Whether a message beyond the share gets no receive, which ends its connection. Otherwise the application gets
-    /// the event and decides.
+    /// Whether a message beyond the share gets no receive, which ends its connection. Otherwise the
+    /// application gets the event and decides.
     pub enforced: bool,
 }
 
@@ -182,7 +183,8 @@ pub(crate) fn check_range(
     if ok { Ok(()) } else { Err(VerbsError::OutOfRange { what, value, allowed }) }
 }
 
-/// What the core and the application share of a queue pair. On a cache line of its own, since both write it.
+/// What the core and the application share of a queue pair. On a cache line of its own, since both
+/// write it.
 #[repr(align(64))]
 pub(crate) struct QpShared {
     /// The doorbell's flag.
@@ -231,12 +233,14 @@ impl QpShared {
         self.state.load_after_publish() >= QpState::Error as u8
     }
 
-    /// Enters a state. A core that reads a queue after this call has the requests of every post that does not see it.
+    /// Enters a state. A core that reads a queue after this call has the requests of every post
+    /// that does not see it.
     pub(crate) fn set(&self, state: QpState) {
         self.state.set(state as u8);
     }
 
-    /// RFC 6581 s9: the read depths have 14 bits each. The revision is in the lowest byte, so the word is not 0.
+    /// RFC 6581 s9: the read depths have 14 bits each. The revision is in the lowest byte, so the
+    /// word is not 0.
     pub(crate) fn set_negotiated(&self, negotiated: NegotiatedParams, framing: Framing) {
         let [own, peer] = [negotiated.reads, negotiated.peer_reads.unwrap_or_default()];
         let depths = [own.ird, own.ord, peer.ird, peer.ord];

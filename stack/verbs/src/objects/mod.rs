@@ -1,7 +1,9 @@
-//! The parts of an object that an application thread and a core share: its handle, attributes and state.
+//! The parts of an object that an application thread and a core share: its handle, attributes and
+//! state.
 //!
-//! `context` and `core_loop` use this module, and it uses neither. A handle is a small copyable value. A handle of a
-//! destroyed object, or of another context, is an error and never another object.
+//! `context` and `core_loop` use this module, and it uses neither. A handle is a small copyable
+//! value. A handle of a destroyed object, or of another context, is an error and never another
+//! object.
 
 mod attr;
 mod control;
@@ -26,7 +28,8 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
-    /// Returns the number in completions. No other queue pair of the process has it while this one exists.
+    /// Returns the number in completions. No other queue pair of the process has it while this one
+    /// exists.
     pub fn num(self) -> QpNum {
         self.num
     }
@@ -36,7 +39,8 @@ impl QueuePair {
         u64::from(self.num.0) << 32 | u64::from(self.index)
     }
 
-    /// Returns the handle of a number from [`QueuePair::to_bits`]. Calls with any other number fail.
+    /// Returns the handle of a number from [`QueuePair::to_bits`]. Calls with any other number
+    /// fail.
     pub fn from_bits(bits: u64) -> Self {
         QueuePair { index: bits as u32, num: QpNum((bits >> 32) as u32) }
     }
@@ -55,7 +59,8 @@ impl CompletionQueue {
         u64::from(self.serial) << 32 | u64::from(self.index)
     }
 
-    /// Returns the handle of a number from [`CompletionQueue::to_bits`]. Calls with any other number fail.
+    /// Returns the handle of a number from [`CompletionQueue::to_bits`]. Calls with any other
+    /// number fail.
     pub fn from_bits(bits: u64) -> Self {
         CompletionQueue { index: bits as u32, serial: (bits >> 32) as u32 }
     }
@@ -78,7 +83,8 @@ impl SharedReceiveQueue {
         u64::from(self.serial) << 32 | u64::from(self.index)
     }
 
-    /// Returns the handle of a number from [`SharedReceiveQueue::to_bits`]. Calls with any other number fail.
+    /// Returns the handle of a number from [`SharedReceiveQueue::to_bits`]. Calls with any other
+    /// number fail.
     pub fn from_bits(bits: u64) -> Self {
         SharedReceiveQueue { index: bits as u32, serial: (bits >> 32) as u32 }
     }

@@ -1,8 +1,8 @@
 //! Parameters of connect, accept and reject.
 //!
-//! Everything has a default from the configuration and the queue pair. Parameters are checked here, so the core
-//! cannot refuse them. They are sent to the core in one box. The core also uses the box for the frame that it sends, and
-//! for the private data that it receives, so it allocates neither.
+//! Everything has a default from the configuration and the queue pair. Parameters are checked here,
+//! so the core cannot refuse them. They are sent to the core in one box. The core also uses the box
+//! for the frame that it sends, and for the private data that it receives, so it allocates neither.
 
 use core::net::SocketAddr;
 
@@ -37,17 +37,18 @@ impl MpaRevision {
 /// The parameters of a connect. `None`: as configured, or as in the queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectParams<'a> {
-    /// The local address to connect from. `None`: an address that reaches the peer, with a free port; so does an
-    /// unspecified address, and port 0 selects a free port. On a stack of several cores the flow determines the core of
-    /// the queue pair, so a port needs an address with it there.
+    /// The local address to connect from. `None`: an address that reaches the peer, with a free
+    /// port; so does an unspecified address, and port 0 selects a free port. On a stack of several
+    /// cores the flow determines the core of the queue pair, so a port needs an address with it
+    /// there.
     pub source: Option<SocketAddr>,
-    /// Private data for the peer's application: at most 251 bytes in revision 2, 255 in revision 1; 508 and 512 with
-    /// `mpa.long_private_data`.
+    /// Private data for the peer's application: at most 251 bytes in revision 2, 255 in revision 1;
+    /// 508 and 512 with `mpa.long_private_data`.
     pub private_data: &'a [u8],
     /// The first revision to try.
     pub revision: Option<MpaRevision>,
-    /// The read depths to offer, at most those of the queue pair, or [`READS_UNNEGOTIATED`] to keep one and leave it
-    /// to the applications.
+    /// The read depths to offer, at most those of the queue pair, or [`READS_UNNEGOTIATED`] to keep
+    /// one and leave it to the applications.
     pub reads: Option<ReadDepths>,
     /// Whether either side may send first (RFC 6581 s9.2). Costs one message without data.
     pub peer_to_peer: Option<bool>,
@@ -79,11 +80,13 @@ pub struct RejectParams<'a> {
     pub private_data: &'a [u8],
     /// The read depths that would be accepted (RFC 6581 s9.1). Revision 1 does not carry them.
     pub reads: Option<ReadDepths>,
-    /// The application has too many requests that wait for it. The peer is not told; a counter of its own counts it.
+    /// The application has too many requests that wait for it. The peer is not told; a counter of
+    /// its own counts it.
     pub is_backlog_full: bool,
 }
 
-/// The parameters of a start-up, on their way to the core, or received private data on its way to the context.
+/// The parameters of a start-up, on their way to the core, or received private data on its way to
+/// the context.
 #[derive(Clone, Default)]
 pub(crate) struct CmParams {
     /// The requested local address, in canonical form.
@@ -185,7 +188,8 @@ impl ConnectParams<'_> {
         Ok(params)
     }
 
-    /// Returns the requested source. An IPv4-mapped address (RFC 4291 s2.5.5.2) means the IPv4 address.
+    /// Returns the requested source. An IPv4-mapped address (RFC 4291 s2.5.5.2) means the IPv4
+    /// address.
     pub(crate) fn canonical_source(&self) -> Option<SocketAddr> {
         self.source.map(|source| SocketAddr::new(source.ip().to_canonical(), source.port()))
     }
@@ -255,7 +259,8 @@ mod tests {
         Initiator::start(proposal, params.private_data()).expect("it fits").1
     }
 
-    /// RFC 6581 s10: after a fallback the request is built again, in revision 1, from the one that was sent.
+    /// RFC 6581 s10: after a fallback the request is built again, in revision 1, from the one that
+    /// was sent.
     #[test]
     fn the_private_data_of_a_frame_can_be_sent_again() {
         let mut params = CmParams::default();

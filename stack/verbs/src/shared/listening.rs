@@ -1,7 +1,9 @@
-//! The addresses that the contexts of a stack listen on, so that a free port can be selected without asking a core.
+//! The addresses that the contexts of a stack listen on, so that a free port can be selected
+//! without asking a core.
 //!
-//! Takes an address, gives it with its port. The leader core decides whether an address is in use; this record only keeps
-//! two requests for any port from getting the same one. It is used by calls that listen, never by a core.
+//! Takes an address, gives it with its port. The leader core decides whether an address is in use;
+//! this record only keeps two requests for any port from getting the same one. It is used by calls
+//! that listen, never by a core.
 
 use core::net::SocketAddr;
 use std::sync::Mutex;
@@ -24,7 +26,8 @@ struct Bound {
 }
 
 impl ListeningAddresses {
-    /// Records an address and returns it; port 0 is replaced by a port that is not recorded. `None` if there is none.
+    /// Records an address and returns it; port 0 is replaced by a port that is not recorded. `None`
+    /// if there is none.
     pub(crate) fn bind(&self, context: u16, local: SocketAddr) -> Option<SocketAddr> {
         let mut bound = lock(&self.0);
         let local = if local.port() == 0 { SocketAddr::new(local.ip(), bound.free_port()?) } else { local };

@@ -1,4 +1,5 @@
-//! What contexts can read of the ports: constants from the start, and the links as core 0 sees them.
+//! What contexts can read of the ports: constants from the start, and the links as core 0 sees
+//! them.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +22,8 @@ impl PortState {
     }
 }
 
-/// The state of a link in one word: the speed in Mbit/s, 0 if it is unknown, and above it whether the link is up.
+/// The state of a link in one word: the speed in Mbit/s, 0 if it is unknown, and above it whether
+/// the link is up.
 #[derive(Default)]
 pub(crate) struct LinkWord(AtomicU64);
 

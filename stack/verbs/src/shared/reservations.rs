@@ -10,8 +10,9 @@ use ironwarp_types::QpNum;
 
 use super::lock;
 
-/// The entries of one completion queue, and the send queues that may hold some of them without need: an unsignaled
-/// request that is done has no completion, so its entry is released when somebody claims it.
+/// The entries of one completion queue, and the send queues that may hold some of them without
+/// need: an unsignaled request that is done has no completion, so its entry is released when
+/// somebody claims it.
 pub(crate) struct CqReservations {
     entries: Reservations,
     /// Empty unless other threads than the context's post.
@@ -57,7 +58,8 @@ impl CqReservations {
         lock(&self.send_queues).remove(&qp.0);
     }
 
-    /// Releases the entries of unsignaled requests that are done, of all send queues. Returns whether there were any.
+    /// Releases the entries of unsignaled requests that are done, of all send queues. Returns
+    /// whether there were any.
     #[cold]
     pub(crate) fn reclaim(&self) -> bool {
         let claimed = lock(&self.send_queues).values().map(SlotObserver::claim_unsignaled).sum();

@@ -1,7 +1,8 @@
-//! The drivers of ports: which configurations each drives, and how it builds a stack over its ports.
+//! The drivers of ports: which configurations each drives, and how it builds a stack over its
+//! ports.
 //!
-//! A new driver is its port in `ironwarp_port`, its settings in `config::DeviceConfig`, and a row in [`DRIVERS`] and
-//! [`DriverPort`].
+//! A new driver is its port in `ironwarp_port`, its settings in `config::DeviceConfig`, and a row
+//! in [`DRIVERS`] and [`DriverPort`].
 
 #[cfg(feature = "dpdk")]
 use ironwarp_port::dpdk::DpdkPort;

@@ -16,8 +16,8 @@ impl<P: Port> CorePorts<P> {
         CorePorts { cores: (0..cores).map(|_| (Vec::new(), Vec::new())).collect(), spread: None }
     }
 
-    /// Merges a port's distribution of flows. All cores must agree on the core of a flow, whatever its port; if two
-    /// ports differ, it is unknown.
+    /// Merges a port's distribution of flows. All cores must agree on the core of a flow, whatever
+    /// its port; if two ports differ, it is unknown.
     pub(super) fn merge_spread(&mut self, spread: Spread) {
         let all = self.spread.get_or_insert(spread);
         if *all != spread {

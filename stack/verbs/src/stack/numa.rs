@@ -1,8 +1,9 @@
 //! Checks that a port and the processor that polls it belong to one memory node.
 //!
-//! Takes the device's node and the configured processor; gives a line for the log if they differ. Nodes and their
-//! processors are those of `/sys/devices/system/node`. If either is unknown there is nothing to report, as with
-//! virtual devices and threads without a processor. Read once for each core when the stack starts.
+//! Takes the device's node and the configured processor; gives a line for the log if they differ.
+//! Nodes and their processors are those of `/sys/devices/system/node`. If either is unknown there
+//! is nothing to report, as with virtual devices and threads without a processor. Read once for
+//! each core when the stack starts.
 
 use core::fmt;
 use std::path::Path;

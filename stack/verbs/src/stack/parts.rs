@@ -1,7 +1,8 @@
-//! A stack under construction: its shared state and its ports, before they are assembled into workers.
+//! A stack under construction: its shared state and its ports, before they are assembled into
+//! workers.
 //!
-//! Takes a configuration and the ports of each core, gives a [`Stack`] and its workers. Errors name the key or the resource;
-//! those of further ports have the port's number.
+//! Takes a configuration and the ports of each core, gives a [`Stack`] and its workers. Errors name
+//! the key or the resource; those of further ports have the port's number.
 
 use std::io;
 use std::sync::Arc;
@@ -88,7 +89,8 @@ impl StackParts {
         self.assemble::<MpaOverTcp<_>, _, _>(fabrics, lend, &clocks, secret()?)
     }
 
-    /// Puts the fault injector and the capture before each port, and assigns the ports to the cores.
+    /// Puts the fault injector and the capture before each port, and assigns the ports to the
+    /// cores.
     pub(super) fn instrument<P: Port, C, W: Clock + Clone + 'static>(
         &self,
         ports: Vec<Vec<P>>,

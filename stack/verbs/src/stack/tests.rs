@@ -1,5 +1,5 @@
-//! What a second core of the same stack, in the middle of its work, makes others wait for: nodes whose memory has two
-//! cores, one of which the test plays.
+//! What a second core of the same stack, in the middle of its work, makes others wait for: nodes
+//! whose memory has two cores, one of which the test plays.
 
 use std::net::SocketAddr;
 
@@ -64,8 +64,8 @@ impl Node {
     }
 }
 
-/// Two nodes that are connected. Three receives wait at the far one, and its other core is using a region that the near
-/// one may invalidate.
+/// Two nodes that are connected. Three receives wait at the far one, and its other core is using a
+/// region that the near one may invalidate.
 struct Scene {
     near: Node,
     far: Node,
@@ -152,8 +152,8 @@ impl Scene {
 const OK: CompletionStatus = CompletionStatus::Success;
 const FLUSHED: CompletionStatus = CompletionStatus::FlushedInError;
 
-/// RFC 5040 s5.5, RFC 5041 s6.2.1: the peer's TCP has the acknowledgement of the message, so the end that comes behind it
-/// in order does not undo it, though its delivery waits for another core.
+/// RFC 5040 s5.5, RFC 5041 s6.2.1: the peer's TCP has the acknowledgement of the message, so the
+/// end that comes behind it in order does not undo it, though its delivery waits for another core.
 #[test]
 fn a_held_delivery_survives_the_peers_fin() {
     let mut scene = Scene::new();

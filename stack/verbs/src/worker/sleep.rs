@@ -1,13 +1,15 @@
 //! The sleep of an idle worker (`core.idle = "sleep"`).
 //!
-//! One epoll descriptor covers everything that may end a sleep: the core's [`WakeSignal`], which contexts and other cores
-//! write, the receive descriptors of devices that have them, and a timer for the core's next deadline. A device without a
-//! descriptor is polled by the timer. An application that owns the loop waits for this descriptor among its own.
+//! One epoll descriptor covers everything that may end a sleep: the core's [`WakeSignal`], which
+//! contexts and other cores write, the receive descriptors of devices that have them, and a timer
+//! for the core's next deadline. A device without a descriptor is polled by the timer. An
+//! application that owns the loop waits for this descriptor among its own.
 //!
-//! The signal, the timer and interrupts are edge-triggered, so nothing reads them. A socket's or tap's descriptor stays
-//! readable until the worker has received the frames. An interrupt is enabled before the last poll ahead of a sleep and
-//! disabled after the sleep. Cost of a sleep: one system call to set the timer, one to wait; with interrupts also what the
-//! driver needs to enable and disable them.
+//! The signal, the timer and interrupts are edge-triggered, so nothing reads them. A socket's or
+//! tap's descriptor stays readable until the worker has received the frames. An interrupt is
+//! enabled before the last poll ahead of a sleep and disabled after the sleep. Cost of a sleep: one
+//! system call to set the timer, one to wait; with interrupts also what the driver needs to enable
+//! and disable them.
 
 use core::mem::MaybeUninit;
 use std::io;
@@ -30,7 +32,8 @@ struct CoreInterrupt {
     source: Box<dyn RxInterrupt>,
     /// It is enabled. Not so between two sleeps, or if the driver refused.
     is_enabled: bool,
-    /// It has woken the core. Some drivers accept interrupts and deliver none, so its device is polled until then.
+    /// It has woken the core. Some drivers accept interrupts and deliver none, so its device is
+    /// polled until then.
     is_proven: bool,
 }
 
@@ -111,7 +114,8 @@ impl Sleeper {
         &self.signal
     }
 
-    /// Begins to arm: whatever is published and received from now on wakes. What was there before does not: check once more.
+    /// Begins to arm: whatever is published and received from now on wakes. What was there before
+    /// does not: check once more.
     pub(crate) fn arm(&mut self) {
         self.signal.arm();
         for interrupt in &mut self.interrupts {
@@ -141,7 +145,8 @@ impl Sleeper {
         self.take_events(None);
     }
 
-    /// After a sleep, or instead of one: nothing wakes any more, and the descriptor is not readable for an old reason.
+    /// After a sleep, or instead of one: nothing wakes any more, and the descriptor is not readable
+    /// for an old reason.
     pub(crate) fn disarm(&mut self) {
         self.disarm_after_wait();
         self.take_events(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));

@@ -1,5 +1,5 @@
-//! A node with a bystander, which is a connection between two of its own queue pairs, and with victims. A victim is
-//! a connection to a fake peer that sends invalid input.
+//! A node with a bystander, which is a connection between two of its own queue pairs, and with
+//! victims. A victim is a connection to a fake peer that sends invalid input.
 
 use ironwarp::{
     Access, CompletionStatus, Config, ConnectParams, DisconnectReason, Event, MpaRevision, QpAttr, QueuePair,
@@ -11,7 +11,8 @@ use crate::common::contents;
 use crate::common::messages::{NODE, fpdu, reply, request};
 use crate::common::peer::{PEER, Scene};
 
-/// Octets of a victim's buffer, which the peer may write and read; below it, octets of each of its two receives.
+/// Octets of a victim's buffer, which the peer may write and read; below it, octets of each of its
+/// two receives.
 pub const BUFFER: usize = 4096;
 pub const RECEIVE: usize = 64;
 /// The receives of a victim.
@@ -103,8 +104,8 @@ impl Bench {
         self.ends_with(victim, name, &segment);
     }
 
-    /// Checks that the Terminate for the error is sent once and shows what it should of `offender`. Then the
-    /// connection ends in order. The victim's memory is unchanged.
+    /// Checks that the Terminate for the error is sent once and shows what it should of `offender`.
+    /// Then the connection ends in order. The victim's memory is unchanged.
     #[track_caller]
     pub fn ends_with(&mut self, victim: Victim, name: &str, offender: &[u8]) {
         let intact = (contents(&victim.buffer), contents(&victim.inbox));
@@ -125,8 +126,8 @@ impl Bench {
         assert!(self.scene.node.completions.iter().all(|done| done.qp == qp.num()));
     }
 
-    /// Checks that the peer receives only a FIN, then the peer closes too. Every request is complete, and there is
-    /// no other event or message.
+    /// Checks that the peer receives only a FIN, then the peer closes too. Every request is
+    /// complete, and there is no other event or message.
     #[track_caller]
     pub fn is_over(&mut self, victim: Victim, reason: DisconnectReason) {
         let scene = &mut self.scene;
@@ -137,8 +138,8 @@ impl Bench {
         self.leaves_nothing(&victim);
     }
 
-    /// Checks that every receive has a completion, that the victim raises no other event, and that the bystander
-    /// still works.
+    /// Checks that every receive has a completion, that the victim raises no other event, and that
+    /// the bystander still works.
     #[track_caller]
     pub fn leaves_nothing(&mut self, victim: &Victim) {
         let scene = &mut self.scene;

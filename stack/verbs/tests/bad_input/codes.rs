@@ -1,6 +1,7 @@
 //! Every error that a Terminate can name, as the RFCs list them, and the headers that it shows.
 //!
-//! Sources: RFC 5040 s4.8 figures 9 and 10, RFC 5041 s7.2, RFC 5044 s8, RFC 6581 s8; RFC 6580 s3 registers them all.
+//! Sources: RFC 5040 s4.8 figures 9 and 10, RFC 5041 s7.2, RFC 5044 s8, RFC 6581 s8; RFC 6580 s3
+//! registers them all.
 
 /// One error.
 pub struct Row {
@@ -27,7 +28,8 @@ const fn row(layer: u8, etype: u8, code: u8, name: &'static str, shown: Shown) -
 
 /// All errors.
 pub const ROWS: [Row; 34] = [
-    // RFC 5040 s4.8, figure 9. Local Catastrophic Error, Remote Protection Error, Remote Operation Error.
+    // RFC 5040 s4.8, figure 9. Local Catastrophic Error, Remote Protection Error, Remote Operation
+    // Error.
     row(0, 0, 0x00, "RDMAP: local catastrophic", By("a_receive_with_invalid_memory_is_a_local_error")),
     row(0, 1, 0x00, "RDMAP: invalid STag", By("reads_of_stags_without_the_right")),
     row(0, 1, 0x01, "RDMAP: base or bounds", By("reads_outside_their_buffer")),
@@ -101,8 +103,8 @@ pub fn named(name: &str) -> &'static Row {
 }
 
 impl Row {
-    /// Returns the ULPDU of the Terminate for this error, caused by the segment in `offender`: RFC 5040 s4.8 figures
-    /// 7, 8, 10.
+    /// Returns the ULPDU of the Terminate for this error, caused by the segment in `offender`:
+    /// RFC 5040 s4.8 figures 7, 8, 10.
     pub fn terminate(&self, offender: &[u8]) -> Vec<u8> {
         let is_tagged = offender.first().is_some_and(|control| control & 0x80 != 0);
         let header = offender.get(..if is_tagged { 14 } else { 18 });

@@ -99,8 +99,8 @@ proptest! {
         });
     }
 
-    /// RFC 5041 s7.1, tagged checks 3 to 5: before the buffer, beyond it, across either end, past the top of the
-    /// offsets.
+    /// RFC 5041 s7.1, tagged checks 3 to 5: before the buffer, beyond it, across either end, past
+    /// the top of the offsets.
     #[test]
     fn writes_outside_their_buffer(begins in begins(), bytes in 1..64u64, at in outside()) {
         let mut bench = Bench::new();
@@ -113,7 +113,8 @@ proptest! {
         bench.ends_with(victim, if wraps { "DDP: TO wrap" } else { "DDP: base or bounds" }, &segment);
     }
 
-    /// RFC 5040 s7.2, check 4 c to e: the same for the source of a Read Request, with RDMAP's codes.
+    /// RFC 5040 s7.2, check 4 c to e: the same for the source of a Read Request, with RDMAP's
+    /// codes.
     #[test]
     fn reads_outside_their_buffer(begins in begins(), bytes in 1..64u64, at in outside()) {
         let mut bench = Bench::new();
@@ -126,8 +127,8 @@ proptest! {
         bench.ends_with(victim, if wraps { "RDMAP: TO wrap" } else { "RDMAP: base or bounds" }, &segment);
     }
 
-    /// RFC 5044 s4.4, s8: the CRC covers every bit of header, payload, padding and the CRC itself. No part of the
-    /// FPDU is used.
+    /// RFC 5044 s4.4, s8: the CRC covers every bit of header, payload, padding and the CRC itself.
+    /// No part of the FPDU is used.
     #[test]
     fn any_flipped_bit(begins in begins(), kind in 0..4usize, place in any::<prop::sample::Index>()) {
         let mut bench = Bench::new();
@@ -140,7 +141,8 @@ proptest! {
         bench.ends_with(victim, "MPA: CRC", &[]);
     }
 
-    /// RFC 5044 s4.3, s8: a marker that does not point to the FPDU's length field, with a correct CRC.
+    /// RFC 5044 s4.3, s8: a marker that does not point to the FPDU's length field, with a correct
+    /// CRC.
     #[test]
     fn markers_that_point_to_a_wrong_fpdu(begins in begins(), pointer in 1..0x4000u16) {
         let mut bench = Bench::with(|config| config.mpa.markers = true);
@@ -152,8 +154,8 @@ proptest! {
         bench.ends_with(victim, "MPA: marker", &[]);
     }
 
-    /// RFC 5041 s4.1, s4.3, RFC 5040 s4.1: reserved fields are not checked. Such a message is received like any
-    /// other.
+    /// RFC 5041 s4.1, s4.3, RFC 5040 s4.1: reserved fields are not checked. Such a message is
+    /// received like any other.
     #[test]
     fn reserved_fields_are_no_error(begins in begins(), ddp in 0..16u8, rdmap in 0..4u8, word: u32) {
         let mut bench = Bench::new();
@@ -196,7 +198,8 @@ fn outside() -> impl Strategy<Value = Outside> {
 }
 
 impl Outside {
-    /// Returns the offset for `bytes` octets at this position, relative to a buffer that begins at `base`.
+    /// Returns the offset for `bytes` octets at this position, relative to a buffer that begins at
+    /// `base`.
     fn of(self, base: u64, bytes: u64) -> u64 {
         let buffer = crate::bench::BUFFER as u64;
         match self {
@@ -234,13 +237,14 @@ fn operations_in_the_wrong_phase() {
     }
 }
 
-/// RFC5041-4.3-05: the word for the layer above may differ from segment to segment, and a receiver may use any of
-/// them. The stack uses that of the last segment: it reads the operation and the tag to invalidate when the message
-/// is complete.
+/// RFC5041-4.3-05: the word for the layer above may differ from segment to segment, and a receiver
+/// may use any of them. The stack uses that of the last segment: it reads the operation and the tag
+/// to invalidate when the message is complete.
 #[test]
 fn an_operation_or_a_tag_that_changes_within_a_message() {
     let mut bench = Bench::new();
-    // Each of the four kinds of Send as the last segment, behind a segment of another kind with an unknown tag.
+    // Each of the four kinds of Send as the last segment, behind a segment of another kind with an
+    // unknown tag.
     for (first, last) in [(4, 5), (3, 4), (5, 6), (6, 3)] {
         let victim = bench.victim(Begins::Peer);
         let own =

@@ -1,5 +1,6 @@
-//! FPDUs that claim more octets than they carry, or fewer (RFC 5044 s4.1, s6, s8). Only the length field determines
-//! the end of an FPDU. So the receiver waits for missing octets, and the CRC detects wrong ones.
+//! FPDUs that claim more octets than they carry, or fewer (RFC 5044 s4.1, s6, s8). Only the length
+//! field determines the end of an FPDU. So the receiver waits for missing octets, and the CRC
+//! detects wrong ones.
 
 use ironwarp::DisconnectReason;
 use proptest::prelude::*;
@@ -26,8 +27,8 @@ fn is_untouched(victim: &Victim) -> bool {
 proptest! {
     #![proptest_config(cases(32))]
 
-    /// The receiver waits for the missing octets and uses nothing of the partial FPDU. The peer's FIN or reset ends
-    /// the connection without a Terminate, because there is no error to report.
+    /// The receiver waits for the missing octets and uses nothing of the partial FPDU. The peer's
+    /// FIN or reset ends the connection without a Terminate, because there is no error to report.
     #[test]
     fn an_fpdu_that_never_completes(
         begins in begins(),
@@ -55,7 +56,8 @@ proptest! {
         }
     }
 
-    /// The length field is too large: the next FPDUs count as its rest until it is complete. Then the CRC is wrong.
+    /// The length field is too large: the next FPDUs count as its rest until it is complete. Then
+    /// the CRC is wrong.
     #[test]
     fn a_length_that_reaches_into_the_next_fpdu(begins in begins(), bytes in 1..300usize, more in 1..300u16) {
         let mut bench = Bench::new();
@@ -80,15 +82,16 @@ proptest! {
         let mut bench = Bench::new();
         let victim = bench.victim(begins);
         let mut octets = write(&victim, bytes);
-        // At least a word less, because a smaller difference changes only the padding, and the CRC detects that too.
+        // At least a word less, because a smaller difference changes only the padding, and the CRC
+        // detects that too.
         let claimed = at.index(bytes + 14 - 4);
         octets[..2].copy_from_slice(&(claimed as u16).to_be_bytes());
         bench.scene.peer.say(&octets);
         bench.ends_with(victim, "MPA: CRC", &[]);
     }
 
-    /// Without CRCs a wrong length cannot be detected. The octets are still placed only where a checked header says,
-    /// and the node survives.
+    /// Without CRCs a wrong length cannot be detected. The octets are still placed only where a
+    /// checked header says, and the node survives.
     #[test]
     fn wrong_lengths_without_crc_access_no_other_memory(
         claims in prop::collection::vec((0..700u16, 0..200usize), 1..8),
@@ -111,8 +114,8 @@ proptest! {
     }
 }
 
-/// RFC 5044 s4.1: the longest length with almost no octets behind it. The receiver holds no more than it received,
-/// and sends nothing.
+/// RFC 5044 s4.1: the longest length with almost no octets behind it. The receiver holds no more
+/// than it received, and sends nothing.
 #[test]
 fn the_longest_length_without_payload() {
     let mut bench = Bench::new();

@@ -1,5 +1,5 @@
-//! Every length from zero to beyond the longest: messages, headers, start-up frames (RFC 5044 s4.1, s7.1.1, RFC 5041
-//! s7.1, RFC 5040 s4.4, s4.8).
+//! Every length from zero to beyond the longest: messages, headers, start-up frames (RFC 5044 s4.1,
+//! s7.1.1, RFC 5041 s7.1, RFC 5040 s4.4, s4.8).
 
 use ironwarp::{CompletionStatus, ConnectParams, DisconnectReason, Event, MpaRevision, RecvWr, Terminate};
 use ironwarp_tcp::TcpEvents;
@@ -15,8 +15,8 @@ use crate::common::peer::{PEER, Scene};
 /// The longest ULPDU that the length field can express.
 const ULPDU_MAX: usize = 65_535;
 
-/// RFC 5041 s7.1, untagged check 4: a message that fits is delivered with its length. If it is one octet longer,
-/// nothing of it is placed.
+/// RFC 5041 s7.1, untagged check 4: a message that fits is delivered with its length. If it is one
+/// octet longer, nothing of it is placed.
 #[test]
 fn sends_of_every_length() {
     let mut bench = Bench::new();
@@ -51,7 +51,8 @@ fn sends_that_grow_too_long() {
     }
 }
 
-/// RFC 5044 s4.1: the longest possible FPDU. If there is room, it is a segment of a message like any other.
+/// RFC 5044 s4.1: the longest possible FPDU. If there is room, it is a segment of a message like
+/// any other.
 #[test]
 fn the_longest_fpdu() {
     let payload = ULPDU_MAX - 18;
@@ -71,8 +72,9 @@ fn the_longest_fpdu() {
     assert!(contents(&large) == [vec![0x77; payload], vec![0]].concat());
 }
 
-/// Returns FPDUs from the start of a stream, with markers (RFC 5044 s4.2, s4.3). Also returns whether each marker
-/// can express the distance back to its FPDU. A marker that cannot has the low 16 bits of the distance.
+/// Returns FPDUs from the start of a stream, with markers (RFC 5044 s4.2, s4.3). Also returns
+/// whether each marker can express the distance back to its FPDU. A marker that cannot has the low
+/// 16 bits of the distance.
 fn marked(ulpdus: &[Vec<u8>]) -> (Vec<u8>, bool) {
     let (mut stream, mut right) = (Vec::new(), true);
     for ulpdu in ulpdus {
@@ -93,9 +95,9 @@ fn marked(ulpdus: &[Vec<u8>]) -> (Vec<u8>, bool) {
     (stream, right)
 }
 
-/// RFC 5044 s4.2, s4.5: with at most 64 768 octets of ULPDU, all markers of an FPDU can point to its start. A longer
-/// FPDU is accepted as long as they still can, and the FPDU behind it is received as usual. If a marker cannot, it
-/// is an error.
+/// RFC 5044 s4.2, s4.5: with at most 64 768 octets of ULPDU, all markers of an FPDU can point to
+/// its start. A longer FPDU is accepted as long as they still can, and the FPDU behind it is
+/// received as usual. If a marker cannot, it is an error.
 #[test]
 fn marked_fpdus_longer_than_any_mulpdu() {
     let (mut delivered, mut refused) = (0, 0);
@@ -135,7 +137,8 @@ fn marked_fpdus_longer_than_any_mulpdu() {
     assert!(delivered >= 5 && refused >= 5, "{delivered} delivered, {refused} refused");
 }
 
-/// RFC 5041 s7.2: a ULPDU that ends within its own header, on a connection that awaits no indication.
+/// RFC 5041 s7.2: a ULPDU that ends within its own header, on a connection that awaits no
+/// indication.
 #[test]
 fn segments_shorter_than_their_header() {
     let mut bench = Bench::new();
@@ -149,8 +152,8 @@ fn segments_shorter_than_their_header() {
     }
 }
 
-/// RFC 5040 s4.4: the payload of a Read Request is one header. More does not fit the buffer of queue 1; less is not
-/// a header.
+/// RFC 5040 s4.4: the payload of a Read Request is one header. More does not fit the buffer of
+/// queue 1; less is not a header.
 #[test]
 fn read_requests_of_every_length() {
     let mut bench = Bench::new();
@@ -171,7 +174,8 @@ fn read_requests_of_every_length() {
     }
 }
 
-/// RFC 5040 s4.8, s5.4: a Terminate may show any number of octets. Without an error code it is invalid.
+/// RFC 5040 s4.8, s5.4: a Terminate may show any number of octets. Without an error code it is
+/// invalid.
 #[test]
 fn terminates_of_every_length() {
     let mut bench = Bench::new();
@@ -214,8 +218,9 @@ fn writes_of_every_length_at_the_end_of_their_buffer() {
     }
 }
 
-/// RFC 5044 s7.1.1, RFC 6581 s9: private data of every length up to 512 octets makes a valid request. A frame that
-/// announces more, or less than its enhanced data, closes TCP before the rest arrives. No reply is sent.
+/// RFC 5044 s7.1.1, RFC 6581 s9: private data of every length up to 512 octets makes a valid
+/// request. A frame that announces more, or less than its enhanced data, closes TCP before the rest
+/// arrives. No reply is sent.
 #[test]
 fn private_data_of_every_length() {
     for (flags, revision, least) in [(0x40, 1, 0), (0x50, 2, 4)] {

@@ -1,10 +1,11 @@
-//! Bad input: for each error of a peer the stack sends the Terminate that the RFC names, once, and ends the
-//! connection in order. Nothing panics, no memory is touched except what a checked segment names, and another
-//! connection of the same node continues.
+//! Bad input: for each error of a peer the stack sends the Terminate that the RFC names, once, and
+//! ends the connection in order. Nothing panics, no memory is touched except what a checked segment
+//! names, and another connection of the same node continues.
 //!
-//! Each file has one family: fields out of range, forbidden orders, lengths from zero to beyond the longest, FPDUs
-//! with wrong lengths, tags that the peer may not use, Terminates about Terminates, and the messages of RFC 7306.
-//! `codes` lists the errors, each with the test that shows its report, or with the reason why it is never reported.
+//! Each file has one family: fields out of range, forbidden orders, lengths from zero to beyond the
+//! longest, FPDUs with wrong lengths, tags that the peer may not use, Terminates about Terminates,
+//! and the messages of RFC 7306. `codes` lists the errors, each with the test that shows its
+//! report, or with the reason why it is never reported.
 
 #[path = "../common/mod.rs"]
 mod common;

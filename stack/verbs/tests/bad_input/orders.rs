@@ -1,4 +1,5 @@
-//! Every order of messages that the tables forbid (RFC 5040 s5, s6, RFC 5041 s5.3, s7.1), Reads beyond IRD included.
+//! Every order of messages that the tables forbid (RFC 5040 s5, s6, RFC 5041 s5.3, s7.1), Reads
+//! beyond IRD included.
 
 use ironwarp::{Access, DisconnectReason, Region, RemoteMemory, STag, SendWr, Terminate};
 use proptest::prelude::*;
@@ -40,8 +41,8 @@ const SAID: [Said; 8] = [
     Said::Terminate,
 ];
 
-/// The tables applied to a sequence so far: RFC 5041 s4.3 numbers each queue's messages, s7.1 requires a buffer for
-/// each.
+/// The tables applied to a sequence so far: RFC 5041 s4.3 numbers each queue's messages, s7.1
+/// requires a buffer for each.
 #[derive(Default)]
 struct Model {
     sends: u32,
@@ -49,7 +50,8 @@ struct Model {
 }
 
 impl Model {
-    /// Returns the segment and the error that it causes. The stack ignores everything behind an error.
+    /// Returns the segment and the error that it causes. The stack ignores everything behind an
+    /// error.
     fn take(&mut self, said: Said, victim: &Victim, ird: u16) -> (Vec<u8>, Option<&'static str>) {
         let (stag, to) = place(&victim.buffer);
         let send = |number: u32| untagged(3, 0, number, 0, b"");
@@ -74,7 +76,8 @@ impl Model {
     }
 }
 
-/// Sends a sequence in one TCP segment, so that the stack processes all of it before it sends anything.
+/// Sends a sequence in one TCP segment, so that the stack processes all of it before it sends
+/// anything.
 #[track_caller]
 fn says_in_order(bench: &mut Bench, sequence: &[Said]) {
     let begins = if sequence.len().is_multiple_of(2) { Begins::Node } else { Begins::Peer };
@@ -82,7 +85,8 @@ fn says_in_order(bench: &mut Bench, sequence: &[Said]) {
     let (mut model, mut segments, mut fault) = (Model::default(), Vec::new(), None);
     for said in sequence {
         let (segment, found) = model.take(*said, &victim, bench.ird);
-        // RFC 5041 s7.1, RFC 5040 s7.1: the first error is reported, and what follows it is dropped.
+        // RFC 5041 s7.1, RFC 5040 s7.1: the first error is reported, and what follows it is
+        // dropped.
         fault = fault.or(found.map(|name| (name, segment.clone())));
         segments.push(segment);
     }
@@ -142,8 +146,8 @@ proptest! {
         says_in_order(&mut bench, &sequence);
     }
 
-    /// RFC 5040 s5.2.2, RFC 5041 s7.1, untagged check 2: queue 1 has as many buffers as Reads were negotiated,
-    /// including zero. The Terminate shows the Read that exceeds them.
+    /// RFC 5040 s5.2.2, RFC 5041 s7.1, untagged check 2: queue 1 has as many buffers as Reads were
+    /// negotiated, including zero. The Terminate shows the Read that exceeds them.
     #[test]
     fn more_reads_than_were_agreed_on(ird in 0..6u16, more in 1..4u32, bytes in 1..4096u32) {
         let mut bench = Bench::new();
@@ -155,8 +159,9 @@ proptest! {
         bench.ends_with(victim, "DDP: no buffer", &requests[usize::from(ird)]);
     }
 
-    /// RFC 5041 s5.2, s5.3, s7.1: the segments of a message arrive in order and once. The offset reveals a segment
-    /// that is missing, repeated or started again. The partial message is not delivered.
+    /// RFC 5041 s5.2, s5.3, s7.1: the segments of a message arrive in order and once. The offset
+    /// reveals a segment that is missing, repeated or started again. The partial message is not
+    /// delivered.
     #[test]
     fn segments_of_a_message_in_another_order(
         begins in prop_oneof![Just(Begins::Node), Just(Begins::Peer)],
@@ -186,8 +191,8 @@ fn reading(bench: &mut Bench, bytes: u32) -> (Victim, Region) {
     (victim, sink)
 }
 
-/// The peer responds to a Read of `bytes` octets with the segments that `answer` makes of the sink's tag and offset.
-/// The last segment must be refused.
+/// The peer responds to a Read of `bytes` octets with the segments that `answer` makes of the
+/// sink's tag and offset. The last segment must be refused.
 #[track_caller]
 fn answered(bytes: u32, name: &str, answer: impl FnOnce(u32, u64) -> Vec<Vec<u8>>) {
     let mut bench = Bench::new();
@@ -203,8 +208,8 @@ fn not_last(mut segment: Vec<u8>) -> Vec<u8> {
     segment
 }
 
-/// RFC 5040 s5.2.2: a response continues the oldest Read, in its buffer at its next octet. Nothing of another
-/// response is placed.
+/// RFC 5040 s5.2.2: a response continues the oldest Read, in its buffer at its next octet. Nothing
+/// of another response is placed.
 #[test]
 fn responses_to_another_read() {
     answered(8, "DDP: invalid STag", |stag, to| vec![tagged(2, stag ^ 1, to, &[1; 8])]);
@@ -243,8 +248,8 @@ fn responses_of_another_length() {
     }
 }
 
-/// semantics "Read Response": a Read's sink needs only the local write right. So a Write to it is refused during the
-/// Read.
+/// semantics "Read Response": a Read's sink needs only the local write right. So a Write to it is
+/// refused during the Read.
 #[test]
 fn a_write_to_the_sink_of_a_read() {
     let mut bench = Bench::new();
@@ -264,7 +269,8 @@ fn a_read_request_in_two_segments() {
     });
 }
 
-/// RFC 6581 s9.1, s9.2: a responder accepts with parameters that were not requested. Our first FPDU is a Terminate.
+/// RFC 6581 s9.1, s9.2: a responder accepts with parameters that were not requested. Our first FPDU
+/// is a Terminate.
 #[test]
 fn parameters_that_cannot_be_met() {
     let mut bench = Bench::new();
@@ -285,8 +291,8 @@ fn parameters_that_cannot_be_met() {
     }
 }
 
-/// RFC 5044 s7.1.2: an initiator that does not wait for the reply sends octets that can only be private data beyond
-/// its length. TCP is closed, and no reply is sent.
+/// RFC 5044 s7.1.2: an initiator that does not wait for the reply sends octets that can only be
+/// private data beyond its length. TCP is closed, and no reply is sent.
 #[test]
 fn an_fpdu_before_the_reply() {
     let mut scene = crate::common::peer::Scene::new(|_| {});

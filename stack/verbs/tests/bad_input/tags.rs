@@ -1,5 +1,6 @@
-//! Tags that the peer may not use: unknown, deregistered, of another domain, of another stream, without the right,
-//! ended by a Send with Invalidate (RFC 5040 s5.3, s7.2, s8.1.1, RFC 5041 s7.1, s8.2).
+//! Tags that the peer may not use: unknown, deregistered, of another domain, of another stream,
+//! without the right, ended by a Send with Invalidate (RFC 5040 s5.3, s7.2, s8.1.1, RFC 5041 s7.1,
+//! s8.2).
 
 use ironwarp::{Access, DisconnectReason, Region};
 use proptest::prelude::*;
@@ -65,8 +66,8 @@ fn refused(why: Why, begins: Begins, bits: u32, name: &str, make: impl FnOnce((u
 proptest! {
     #![proptest_config(cases(32))]
 
-    /// RFC 5041 s7.1, tagged checks 1 and 2, s8.2. DDP has no code for a missing right; the tag allows no such
-    /// placement.
+    /// RFC 5041 s7.1, tagged checks 1 and 2, s8.2. DDP has no code for a missing right; the tag
+    /// allows no such placement.
     #[test]
     fn writes_to_stags_without_the_right(
         why in prop::sample::select(&ALL[..]),
@@ -99,8 +100,8 @@ proptest! {
         refused(why, begins, bits, name, |source| read_request(1, (5, 5), bytes, source));
     }
 
-    /// RFC 5040 s5.3, s7.2, s8.1.1 (7): a peer cannot invalidate a tag that is invalid or that is not limited to
-    /// this stream. The payload is not placed.
+    /// RFC 5040 s5.3, s7.2, s8.1.1 (7): a peer cannot invalidate a tag that is invalid or that is
+    /// not limited to this stream. The payload is not placed.
     #[test]
     fn sends_that_invalidate_without_the_right(
         why in prop::sample::select(&ALL[..]),
@@ -121,7 +122,8 @@ proptest! {
     }
 }
 
-/// RFC 5040 s5.3: after a Send with Invalidate the tag is unknown to Writes, to Reads and to the next Send.
+/// RFC 5040 s5.3: after a Send with Invalidate the tag is unknown to Writes, to Reads and to the
+/// next Send.
 #[test]
 fn stags_that_the_peer_has_invalidated() {
     let mut bench = Bench::new();

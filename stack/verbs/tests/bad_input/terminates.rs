@@ -1,5 +1,5 @@
-//! Terminates about Terminates, and errors behind errors. A stream sends one Terminate, about the first error, and
-//! none in response to a Terminate (RFC 5040 s4.8, s5.4, s7.1).
+//! Terminates about Terminates, and errors behind errors. A stream sends one Terminate, about the
+//! first error, and none in response to a Terminate (RFC 5040 s4.8, s5.4, s7.1).
 
 use ironwarp::{CompletionStatus, DisconnectReason, RecvWr, STag, Sge, Terminate};
 use proptest::prelude::*;
@@ -15,8 +15,8 @@ fn begins() -> impl Strategy<Value = Begins> {
 proptest! {
     #![proptest_config(cases(32))]
 
-    /// RFC 5040 s5.4: the stack understands any Terminate, a copy of its own included, and sends nothing back.
-    /// Octets that are valid only in the other order are read in that order (Q1).
+    /// RFC 5040 s5.4: the stack understands any Terminate, a copy of its own included, and sends
+    /// nothing back. Octets that are valid only in the other order are read in that order (Q1).
     #[test]
     fn a_terminate_gets_no_terminate_in_return(
         begins in begins(),
@@ -30,14 +30,16 @@ proptest! {
         let victim = bench.victim(begins);
         let header = [&[(layer << 4) | etype, code, bits << 5, 0][..], &shown].concat();
         bench.says(&[terminate(&header)]);
-        // MPA has no such error in full operation: this is Linux siw's nibble order, without a header.
+        // MPA has no such error in full operation: this is Linux siw's nibble order, without a
+        // header.
         let swapped = (layer, etype) == (2, 0) && code > 5 && bits == 0;
         let (layer, etype) = if swapped { (0, 2) } else { (layer, etype) };
         prop_assert_eq!(bench.scene.terminated(), (false, Terminate { layer, etype, code }));
         bench.is_over(victim, DisconnectReason::Terminated);
     }
 
-    /// RFC 5040 s5.4, RFC 5041 s7.1: everything behind the peer's Terminate is dropped, valid or not.
+    /// RFC 5040 s5.4, RFC 5041 s7.1: everything behind the peer's Terminate is dropped, valid or
+    /// not.
     #[test]
     fn data_after_a_terminate_is_ignored(
         begins in begins(),
@@ -53,8 +55,9 @@ proptest! {
         bench.is_over(victim, DisconnectReason::Terminated);
     }
 
-    /// RFC 5040 s5.4, s7.1, case 4: everything behind an error is dropped: another error, more data, the peer's own
-    /// Terminate, a Terminate about ours. One Terminate is sent, about the first error.
+    /// RFC 5040 s5.4, s7.1, case 4: everything behind an error is dropped: another error, more
+    /// data, the peer's own Terminate, a Terminate about ours. One Terminate is sent, about the
+    /// first error.
     #[test]
     fn one_terminate_names_the_first_error(
         begins in begins(),
@@ -101,8 +104,8 @@ proptest! {
     }
 }
 
-/// RFC 5040 s4.8, s7.2: a Terminate is a message of queue 2, and is refused as such when its header is wrong. The
-/// error that it names is then ignored.
+/// RFC 5040 s4.8, s7.2: a Terminate is a message of queue 2, and is refused as such when its header
+/// is wrong. The error that it names is then ignored.
 #[test]
 fn a_malformed_terminate() {
     let mut bench = Bench::new();
@@ -125,8 +128,8 @@ fn a_malformed_terminate() {
     }
 }
 
-/// RFC 5040 s4.8, s7.1: a receive with invalid memory is not an error of the peer. The Terminate reports a local
-/// error and shows nothing.
+/// RFC 5040 s4.8, s7.1: a receive with invalid memory is not an error of the peer. The Terminate
+/// reports a local error and shows nothing.
 #[test]
 fn a_receive_with_invalid_memory_is_a_local_error() {
     let mut bench = Bench::new();
@@ -141,8 +144,8 @@ fn a_receive_with_invalid_memory_is_a_local_error() {
     bench.ends_with(victim, "RDMAP: local catastrophic", &[]);
 }
 
-/// RFC 5040 s4.8: the source of a Read is deregistered during the response. The request in the Terminate has
-/// advanced by what was sent: sink, size and source.
+/// RFC 5040 s4.8: the source of a Read is deregistered during the response. The request in the
+/// Terminate has advanced by what was sent: sink, size and source.
 #[test]
 fn a_truncated_read_reports_its_progress() {
     const BYTES: u32 = 1 << 20;

@@ -18,17 +18,19 @@ pub const NODE: &str = "10.0.0.1:4791";
 /// The key at the start of a start-up frame.
 pub const KEY: usize = 16;
 
-/// The request that our initiator sends by default: CRC, revision 2, peer to peer, every indication, 16 Reads each
-/// way.
+/// The request that our initiator sends by default: CRC, revision 2, peer to peer, every
+/// indication, 16 Reads each way.
 pub const REQUEST: [u8; 24] = *b"MPA ID Req Frame\x50\x02\x00\x04\xc0\x10\xc0\x10";
 
-/// The enhanced data of a responder of revision 2 that accepts an indication by Write, with 16 Reads each way.
+/// The enhanced data of a responder of revision 2 that accepts an indication by Write, with 16
+/// Reads each way.
 pub const TAKES_WRITES: [u8; 4] = [0x80, 16, 0x80, 16];
 
 /// The segment of an RDMA Write of no octets to steering tag 1.
 pub const EMPTY_WRITE: [u8; 14] = [0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// The segment of an RDMA Read of no octets from steering tag 1 to steering tag 1, the first of its stream.
+/// The segment of an RDMA Read of no octets from steering tag 1 to steering tag 1, the first of its
+/// stream.
 pub const EMPTY_READ: [u8; 46] = {
     let mut ulpdu = [0; 46];
     (ulpdu[0], ulpdu[1], ulpdu[9], ulpdu[13]) = (0x41, 0x41, 1, 1);

@@ -52,7 +52,8 @@ pub fn config(address: &str) -> Config {
     config
 }
 
-/// A responder waits for the initiator's first message (RFC 5044 s7.1.2), and its application gets an event of it.
+/// A responder waits for the initiator's first message (RFC 5044 s7.1.2), and its application gets
+/// an event of it.
 pub const FIRST_MESSAGE_IS_AWAITED: bool = true;
 
 /// Two stacks over TCP.

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// tshark looks for iWARP on every port. The disabled protocols use heuristics that claim messages by their first
-/// octets.
+/// tshark looks for iWARP on every port. The disabled protocols use heuristics that claim messages
+/// by their first octets.
 const OPTIONS: [&str; 9] = [
     "-n",
     "-o",

@@ -35,8 +35,8 @@ impl ByteStream for Bytes {
     }
 }
 
-/// Fields that the decoders do not return: reserved fields, which are not checked; versions, which are compared and
-/// not kept; framing octets; and what a peer's Terminate shows.
+/// Fields that the decoders do not return: reserved fields, which are not checked; versions, which
+/// are compared and not kept; framing octets; and what a peer's Terminate shows.
 const UNREAD: [&str; 21] = [
     "key",
     "res",
@@ -61,7 +61,8 @@ const UNREAD: [&str; 21] = [
     "ulpdu_length",
 ];
 
-/// Whether the decoders do not return a field of `vector`. Which operands they read depends on the operation.
+/// Whether the decoders do not return a field of `vector`. Which operands they read depends on the
+/// operation.
 pub fn is_unread(vector: &Vector, field: &str) -> bool {
     let is_for = |operations: &[u64]| vector.first("aop").is_none_or(|aop| operations.contains(&aop));
     match field {

@@ -1,8 +1,8 @@
 //! A decoder that shares no code with the stack: it reads the figures of the RFCs octet by octet.
 //!
-//! The input is a start-up frame, or the octets of one direction in full operation. The output is every field.
-//! Anything that a figure forbids is an error: lengths that do not fit, padding that is not zero, wrong CRCs, wrong
-//! marker pointers.
+//! The input is a start-up frame, or the octets of one direction in full operation. The output is
+//! every field. Anything that a figure forbids is an error: lengths that do not fit, padding that
+//! is not zero, wrong CRCs, wrong marker pointers.
 
 use super::vector::Reading;
 
@@ -26,7 +26,8 @@ impl<'a> Octets<'a> {
         Ok(taken)
     }
 
-    /// Reads a number, most significant octet first, as in RFC 5040 s4, RFC 5041 s4 and RFC 5044 s4.
+    /// Reads a number, most significant octet first, as in RFC 5040 s4, RFC 5041 s4 and
+    /// RFC 5044 s4.
     fn number(&mut self, octets: usize) -> Read<u64> {
         Ok(self.take(octets)?.iter().fold(0, |number, octet| number << 8 | u64::from(*octet)))
     }
@@ -83,7 +84,8 @@ fn fpdu(stream: &[u8], begin: usize, framing: Framing, reading: &mut Reading) ->
     while content.len() < whole {
         let word = Octets(stream.get(at..).unwrap_or_default()).take(4)?;
         if is_marker(at) {
-            // Two reserved octets, then the distance back to the length field; 0 if the length field follows.
+            // Two reserved octets, then the distance back to the length field; 0 if the length
+            // field follows.
             let back = Octets(word).number(4)?;
             if back != at.saturating_sub(head) as u64 {
                 return Err(format!("the marker at {at} says {back}, and the FPDU begins at {head}"));
@@ -194,7 +196,8 @@ fn terminate(octets: &mut Octets<'_>, reading: &mut Reading) -> Read<()> {
     Ok(())
 }
 
-/// CRC-32C bit by bit (RFC 3720 s12.1): reflected polynomial 0x82F63B78, all ones before and inverted after.
+/// CRC-32C bit by bit (RFC 3720 s12.1): reflected polynomial 0x82F63B78, all ones before and
+/// inverted after.
 pub fn crc32c(octets: &[u8]) -> u32 {
     !octets.iter().fold(!0u32, |crc, &octet| {
         (0..8).fold(crc ^ u32::from(octet), |crc, _| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg()))

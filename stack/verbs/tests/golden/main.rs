@@ -1,10 +1,11 @@
 //! Golden vectors: the octets of every message kind on the wire, in both directions.
 //!
-//! Each vector under `vectors/` is octets with their meaning, written manually from the figures of RFC 5044, RFC
-//! 6581, RFC 5041, RFC 5040 and RFC 7306 with its drafts. The tests use it in five ways. Our node sends exactly
-//! these octets over TCP (`sent`, `startup`). It does what they say when a peer sends them (`received`, `startup`).
-//! The stack's decoders read the same fields from them (`decoders`), so does an independent decoder (`figures`), and
-//! so does Wireshark (`wireshark`).
+//! Each vector under `vectors/` is octets with their meaning, written manually from the figures of
+//! RFC 5044, RFC 6581, RFC 5041, RFC 5040 and RFC 7306 with its drafts. The tests use it in five
+//! ways. Our node sends exactly these octets over TCP (`sent`, `startup`). It does what they say
+//! when a peer sends them (`received`, `startup`). The stack's decoders read the same fields from
+//! them (`decoders`), so does an independent decoder (`figures`), and so does Wireshark
+//! (`wireshark`).
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -20,7 +21,8 @@ mod wireshark;
 use figures::Framing;
 use vector::Reading;
 
-/// Every field of every figure: the independent decoder reads what the file says, and reads all octets.
+/// Every field of every figure: the independent decoder reads what the file says, and reads all
+/// octets.
 #[test]
 fn rfc_figures_match_the_vectors() {
     for vector in vector::all() {

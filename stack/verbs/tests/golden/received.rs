@@ -10,7 +10,8 @@ use crate::common::messages::{place, reply, request};
 use crate::common::peer::{PEER, Scene};
 use crate::vector::{Vector, named};
 
-/// A node that connected to a peer in revision 1 and is in full operation, with the framing of the vector's stream.
+/// A node that connected to a peer in revision 1 and is in full operation, with the framing of the
+/// vector's stream.
 fn caller(vector: &Vector) -> (Scene, QueuePair) {
     let mut scene = Scene::new(|config| {
         (config.mpa.crc, config.mpa.markers) = (vector.crc, vector.markers);
@@ -32,8 +33,8 @@ fn say(scene: &mut Scene, vector: &Vector) {
 /// Makes the region whose tag a message invalidates.
 type MakeRegion<'a> = &'a dyn Fn(&Scene, QueuePair) -> Region;
 
-/// A peer sends the messages of `name`. Each payload must be placed in a receive of its own. Returns the flags of
-/// the first completion.
+/// A peer sends the messages of `name`. Each payload must be placed in a receive of its own.
+/// Returns the flags of the first completion.
 #[track_caller]
 fn delivers(name: &str, messages: &[&[u8]], tag: Option<MakeRegion<'_>>) -> CompletionFlags {
     let vector = named(name);
@@ -113,7 +114,8 @@ fn sends_of_the_four_kinds() {
     }
 }
 
-/// RFC 5040 s5.1, RFC 5041 s5.2: a Write is placed at its address. The tag of an empty Write is not checked.
+/// RFC 5040 s5.1, RFC 5041 s5.2: a Write is placed at its address. The tag of an empty Write is not
+/// checked.
 #[test]
 fn writes() {
     for (name, octets) in
@@ -176,7 +178,8 @@ fn read_responses() {
     }
 }
 
-/// RFC 6581 s9.2: each kind of indication establishes the connection, and the application does not see it.
+/// RFC 6581 s9.2: each kind of indication establishes the connection, and the application does not
+/// see it.
 #[test]
 fn indications() {
     for (name, asked) in [
@@ -195,7 +198,8 @@ fn indications() {
     }
 }
 
-/// RFC 6581 s9.2: the response to an indication by Read completes no work request. The next message is received.
+/// RFC 6581 s9.2: the response to an indication by Read completes no work request. The next message
+/// is received.
 #[test]
 fn the_response_to_an_rtr_by_read() {
     let mut scene = Scene::new(|_| {});
@@ -251,8 +255,8 @@ fn terminates() {
     }
 }
 
-/// RFC 7306 s6.1, s6.3: Immediate Data of both kinds is delivered in order and consumes a receive, whose memory it
-/// does not change.
+/// RFC 7306 s6.1, s6.3: Immediate Data of both kinds is delivered in order and consumes a receive,
+/// whose memory it does not change.
 #[test]
 fn immediates() {
     let (none, solicited) = (CompletionFlags::empty(), CompletionFlags::SOLICITED);
@@ -295,8 +299,9 @@ fn value(region: &Region) -> u64 {
     u64::from_ne_bytes(contents(region)[..8].try_into().unwrap())
 }
 
-/// RFC 7306 s5.1, s5.2.1: the effect of each Atomic Request on its word. The responses are among the vectors of
-/// `sent`. RFC7306-1.1-01: all operations are supported; RFC7306-5.2.1-12: none raises an event.
+/// RFC 7306 s5.1, s5.2.1: the effect of each Atomic Request on its word. The responses are among
+/// the vectors of `sent`. RFC7306-1.1-01: all operations are supported; RFC7306-5.2.1-12: none
+/// raises an event.
 #[test]
 fn atomic_requests() {
     for (name, before, after) in [
@@ -329,8 +334,8 @@ fn atomic_requests() {
     }
 }
 
-/// RFC 7306 s5.2: Reads, Atomics and, by figure 2 of draft -01, solicited immediates share one sequence of numbers
-/// on queue 1.
+/// RFC 7306 s5.2: Reads, Atomics and, by figure 2 of draft -01, solicited immediates share one
+/// sequence of numbers on queue 1.
 #[test]
 fn requests_of_several_kinds_on_one_queue() {
     let vector = named("atomic behind a read");
@@ -354,8 +359,8 @@ fn requests_of_several_kinds_on_one_queue() {
     assert_eq!(value(&target), 2);
 }
 
-/// RFC 7306 s5.2.2: an Atomic Response completes the oldest request. The previous value of the word is in its sink,
-/// in this machine's octet order.
+/// RFC 7306 s5.2.2: an Atomic Response completes the oldest request. The previous value of the word
+/// is in its sink, in this machine's octet order.
 #[test]
 fn atomic_responses() {
     for (name, values) in [

@@ -1,5 +1,5 @@
-//! Each FPDU vector as our node sends it: the test posts work requests, and a fake peer compares what arrives by
-//! TCP.
+//! Each FPDU vector as our node sends it: the test posts work requests, and a fake peer compares
+//! what arrives by TCP.
 
 use ironwarp::{
     Access, AlignedBuf, AtomicOp, ConnectParams, MpaRevision, QueuePair, RecvWr, Region, RemoteMemory,
@@ -15,7 +15,8 @@ const REMOTE: RemoteMemory = RemoteMemory { stag: STag(0x1122_3344), tagged_offs
 /// The tag that the vectors' Sends invalidate.
 const TAG: STag = STag(0x0102_0304);
 
-/// A node that connected to a peer in revision 1 and is in full operation, with the framing of the vector's stream.
+/// A node that connected to a peer in revision 1 and is in full operation, with the framing of the
+/// vector's stream.
 fn caller(vector: &Vector) -> (Scene, QueuePair) {
     let mut scene = Scene::new(|config| {
         (config.mpa.crc, config.rdmap.extensions) = (vector.crc, vector.extensions);
@@ -34,7 +35,8 @@ fn kept(scene: &Scene, bytes: &[u8]) -> &'static Region {
     Box::leak(Box::new(scene.node.memory(bytes)))
 }
 
-/// Runs `act` on a connection. The peer must receive the vector that `act` returns, and nothing more.
+/// Runs `act` on a connection. The peer must receive the vector that `act` returns, and nothing
+/// more.
 #[track_caller]
 fn is_sent(name: &str, act: impl FnOnce(&mut Scene, QueuePair, Vector) -> Vector) {
     let vector = named(name);
@@ -282,8 +284,8 @@ fn a_terminate_for_a_local_error() {
 
 /// RFC 6581 s8, s9: the responder accepts with parameters that we cannot meet.
 ///
-/// "terminate startup local" with code 5 is not among them. Every local error here is known before the request is
-/// sent.
+/// "terminate startup local" with code 5 is not among them. Every local error here is known before
+/// the request is sent.
 #[test]
 fn terminates_for_start_up_errors() {
     for (name, said) in [
@@ -320,7 +322,8 @@ fn immediates() {
     });
 }
 
-/// RFC 7306 s5.2.1: Atomic Requests, with the drafts' Swap, and the numbers on queue 1 that they share with Reads.
+/// RFC 7306 s5.2.1: Atomic Requests, with the drafts' Swap, and the numbers on queue 1 that they
+/// share with Reads.
 #[test]
 fn atomic_requests() {
     let fields = AtomicOp::FetchAdd { add: 0x0000_0001_ffff_ffff, mask: 0x8000_0000_8000_8080 };
@@ -371,8 +374,9 @@ fn about(name: &str, target: &Region) -> Vector {
     named(name).with("remote_stag", stag.into()).with("remote_to", to)
 }
 
-/// RFC 7306 s5.2.2: the responses to Atomic Requests, with the identifiers of the requests, on either queue.
-/// RFC7306-5-05 and RFC7306-4.1-06: all control fields, on queue 3 unless a draft says otherwise.
+/// RFC 7306 s5.2.2: the responses to Atomic Requests, with the identifiers of the requests, on
+/// either queue. RFC7306-5-05 and RFC7306-4.1-06: all control fields, on queue 3 unless a draft
+/// says otherwise.
 #[test]
 fn atomic_responses() {
     for (name, asked) in [
@@ -406,8 +410,8 @@ fn atomic_responses() {
     });
 }
 
-/// RFC 7306 s1.1, s8.1, s8.2: the Terminates for errors in Atomic and Immediate messages. They show the DDP header
-/// only.
+/// RFC 7306 s1.1, s8.1, s8.2: the Terminates for errors in Atomic and Immediate messages. They show
+/// the DDP header only.
 #[test]
 fn terminates_for_atomics_and_immediates() {
     is_sent("terminate misaligned", |scene, _, vector| {

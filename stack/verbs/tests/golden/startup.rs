@@ -182,7 +182,8 @@ fn replies_are_received() {
             _ => None,
         });
         let revision = vector.number("rev") as u8;
-        // Every responder here allows as many Reads as requested, or leaves the numbers unnegotiated.
+        // Every responder here allows as many Reads as requested, or leaves the numbers
+        // unnegotiated.
         let own = peer_reads(&asked_for).filter(|reads| reads.ird != READS_UNNEGOTIATED);
         let reads = own.unwrap_or(depths(16, 16));
         assert_eq!(

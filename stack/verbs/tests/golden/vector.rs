@@ -8,8 +8,8 @@
 //! # ...                      a comment, also at the end of a line
 //! ```
 //!
-//! Every octet was written manually from the figures of the RFCs. A short separate program computed the CRCs. The
-//! CRCs of the two examples in RFC 5044 are the printed ones.
+//! Every octet was written manually from the figures of the RFCs. A short separate program computed
+//! the CRCs. The CRCs of the two examples in RFC 5044 are the printed ones.
 
 use ironwarp::Extensions;
 
@@ -95,7 +95,8 @@ impl Reading {
         self.fields.push((name.to_owned(), Value::Number(value.into())));
     }
 
-    /// Appends octets to the last field if it has the same name, or as a new field. No octets make no field.
+    /// Appends octets to the last field if it has the same name, or as a new field. No octets make
+    /// no field.
     pub fn octets(&mut self, name: &str, octets: &[u8]) {
         match self.fields.last_mut() {
             Some((last, Value::Octets(before))) if last == name => before.extend(octets),
@@ -188,8 +189,9 @@ impl Vector {
         places.flat_map(|place| self.octets[place.at..place.end].to_vec()).collect()
     }
 
-    /// Returns the vector with `number` as the first value of `field`, for values that a stack chooses, like a
-    /// steering tag. Later values of the field keep their difference to the first. The CRCs are recomputed.
+    /// Returns the vector with `number` as the first value of `field`, for values that a stack
+    /// chooses, like a steering tag. Later values of the field keep their difference to the first.
+    /// The CRCs are recomputed.
     #[must_use]
     pub fn with(mut self, field: &str, number: u64) -> Self {
         let by = number.wrapping_sub(self.number(field));

@@ -1,13 +1,14 @@
 //! Every vector as Wireshark's dissectors read it.
 //!
-//! One capture holds a connection for each vector and direction: a handshake, both start-up frames, then the
-//! vector's FPDUs, one to a segment. tshark must find no malformed frame and no wrong CRC, and must print the fields
-//! that the vector's file names.
+//! One capture holds a connection for each vector and direction: a handshake, both start-up frames,
+//! then the vector's FPDUs, one to a segment. tshark must find no malformed frame and no wrong CRC,
+//! and must print the fields that the vector's file names.
 //!
-//! The tests leave out what Wireshark 4.0 does not know. It reads start-up frames as revision 1. So in revision 2
-//! the S bit is among the reserved bits and the enhanced data is the beginning of the private data. It looks for
-//! markers in both directions when one side asks for them, so here both do. [`UNKNOWN`] and [`MISREAD`] list the
-//! vectors and fields that are left out, each with its reason.
+//! The tests leave out what Wireshark 4.0 does not know. It reads start-up frames as revision 1. So
+//! in revision 2 the S bit is among the reserved bits and the enhanced data is the beginning of the
+//! private data. It looks for markers in both directions when one side asks for them, so here both
+//! do. [`UNKNOWN`] and [`MISREAD`] list the vectors and fields that are left out, each with its
+//! reason.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -40,7 +41,8 @@ const HEADER_BY_ERROR: &str =
 
 const NO_SWAP: &str = "RFC 7306 has no Swap; Wireshark shows the data as compare data";
 
-/// The first operation for which Wireshark does not show the invalidate STag word or the Immediate Data.
+/// The first operation for which Wireshark does not show the invalidate STag word or the Immediate
+/// Data.
 const FIRST_EXTENDED: u64 = 8;
 
 /// Our names of fields and Wireshark's.
@@ -124,8 +126,8 @@ fn wireshark_matches_the_vectors() {
     }
 }
 
-/// Wireshark's output under our field names: values as numbers, or octets read as a number, in the order of the
-/// output.
+/// Wireshark's output under our field names: values as numbers, or octets read as a number, in the
+/// order of the output.
 type Fields = BTreeMap<&'static str, Vec<String>>;
 
 /// Each frame's fields, and its errors; `None` if tshark is not installed.
@@ -160,7 +162,8 @@ fn plain(field: &str, value: &str) -> String {
 /// Fields that Wireshark prints as octets. Our vectors hold some of them as numbers.
 const OCTETS: [&str; 6] = ["private_data", "pad", "rsvd_ulp", "term_length", "term_ddp", "term_rdma"];
 
-/// The fields of the vector's file for the one FPDU or start-up frame in `octets`, as Wireshark would print them.
+/// The fields of the vector's file for the one FPDU or start-up frame in `octets`, as Wireshark
+/// would print them.
 fn expected(vector: &Vector, octets: &[u8]) -> Fields {
     let reading = if vector.is_startup() { as_revision_1(octets) } else { vector.reading_of(octets) };
     let mut fields = Fields::new();

@@ -1,5 +1,5 @@
-//! Atomic operations on words of other cores: calls through the mailbox, in the order of their streams, without
-//! locks (RFC 7306 s5.4, s7).
+//! Atomic operations on words of other cores: calls through the mailbox, in the order of their
+//! streams, without locks (RFC 7306 s5.4, s7).
 
 use crate::bench::{Bench, Node, Plan};
 use ironwarp::{
@@ -11,8 +11,8 @@ use ironwarp_types::CoreId;
 /// Operations that one core may have outstanding at one other core.
 const CREDITS: usize = 32;
 
-/// Two stacks with the operations of RFC 7306, queue joined to queue: core 1 of one stack receives what core 1 of
-/// the other sends. Owners do not share their lines.
+/// Two stacks with the operations of RFC 7306, queue joined to queue: core 1 of one stack receives
+/// what core 1 of the other sends. Owners do not share their lines.
 pub fn bench(cores: u16) -> Bench {
     sharing_bench::<0>(cores)
 }
@@ -100,8 +100,9 @@ impl Bench {
     }
 }
 
-/// RFC7306-5.3-01, design decision 6: queue pairs on all cores, words of all owners, and two names for each word:
-/// its region and a fast region. Every addition takes effect once, and each finds a different sum.
+/// RFC7306-5.3-01, design decision 6: queue pairs on all cores, words of all owners, and two names
+/// for each word: its region and a fast region. Every addition takes effect once, and each finds a
+/// different sum.
 #[test]
 fn additions_from_all_cores_to_all_owners_are_all_counted() {
     for cores in [2u16, 3, 4] {
@@ -172,8 +173,9 @@ fn a_window_over_a_word_of_another_core_is_that_word() {
     assert_eq!(bench.far_counts(), [0, 2, 2, 0]);
 }
 
-/// RFC7306-5.4-04, RFC7306-5.4-09, RFC7306-7-03 and RFC7306-7-04: whatever the owners, the operations of one stream
-/// are executed and get their responses in the order sent. A Read behind them returns the result of all.
+/// RFC7306-5.4-04, RFC7306-5.4-09, RFC7306-7-03 and RFC7306-7-04: whatever the owners, the
+/// operations of one stream are executed and get their responses in the order sent. A Read behind
+/// them returns the result of all.
 #[test]
 fn atomics_of_a_stream_execute_in_order_across_owners() {
     for bench in [bench(3), sharing_bench::<1>(3), sharing_bench::<16>(3)] {
@@ -215,8 +217,8 @@ fn check_order_across_owners(mut bench: Bench) {
     bench.mail_is_at_rest();
 }
 
-/// An operation on another owner's word is not forwarded until the previous ones are complete. One on the same
-/// owner's word is.
+/// An operation on another owner's word is not forwarded until the previous ones are complete. One
+/// on the same owner's word is.
 #[test]
 fn requests_before_another_owners_atomic_execute_first() {
     let mut bench = bench(3);
@@ -238,7 +240,8 @@ fn requests_before_another_owners_atomic_execute_first() {
     assert_eq!([0, 1, 2, 3].map(|id| word(&before, id)), [0, 1, 0, 2]);
 }
 
-/// The core of the connection changes a word that it owns itself, without a message to another core.
+/// The core of the connection changes a word that it owns itself, without a message to another
+/// core.
 #[test]
 fn a_locally_owned_word_is_changed_without_a_mailbox_message() {
     let mut bench = bench(2);
@@ -251,8 +254,8 @@ fn a_locally_owned_word_is_changed_without_a_mailbox_message() {
     assert_eq!(bench.far_counts(), [8, 0, 0, 0]);
 }
 
-/// Design decision 6: a range may be pinned to one core. That core owns all its words under all their names, and the
-/// application can query the owner of a word.
+/// Design decision 6: a range may be pinned to one core. That core owns all its words under all
+/// their names, and the application can query the owner of a word.
 #[test]
 fn a_pinned_range_is_owned_by_its_core_alone() {
     const CORES: u16 = 3;
@@ -277,8 +280,8 @@ fn a_pinned_range_is_owned_by_its_core_alone() {
     }
 }
 
-/// The address decides the owner of a word in an ordinary region. An offset that is not a word has no owner, and a
-/// core that does not exist is refused.
+/// The address decides the owner of a word in an ordinary region. An offset that is not a word has
+/// no owner, and a core that does not exist is refused.
 #[test]
 fn the_owner_of_a_word_can_be_asked_for() {
     let bench = bench(2);
@@ -295,8 +298,9 @@ fn the_owner_of_a_word_can_be_asked_for() {
     assert!(matches!(refused, Err(VerbsError::Register(_))), "{:?}", refused.map(|_| ()));
 }
 
-/// The owner shares a line after the set number of calls. From then on the core of the connection changes its words
-/// itself, and so does the owner for its own peers and application. Another line is still the owner's alone.
+/// The owner shares a line after the set number of calls. From then on the core of the connection
+/// changes its words itself, and so does the owner for its own peers and application. Another line
+/// is still the owner's alone.
 #[test]
 fn a_line_that_another_core_wants_often_is_shared() {
     let mut bench = sharing_bench::<4>(2);
@@ -338,8 +342,8 @@ fn with_locked_instructions_no_word_has_an_owner() {
     assert_eq!((word(&target, at), bench.far_counts()), (1, [1, 0, 0, 0]));
 }
 
-/// More operations at once than a core may have outstanding at another: those without a credit wait in order.
-/// Nothing is lost, and other queue pairs continue.
+/// More operations at once than a core may have outstanding at another: those without a credit wait
+/// in order. Nothing is lost, and other queue pairs continue.
 #[test]
 fn operations_beyond_the_credits_wait_in_order() {
     let mut bench = bench(2);
@@ -372,9 +376,9 @@ fn operations_beyond_the_credits_wait_in_order() {
     bench.mail_is_at_rest();
 }
 
-/// RFC7306-8.2-04, docs/semantics.md, "Atomics": memory that is deregistered while an operation on it is forwarded
-/// is not touched. The owner refuses the operation. Earlier operations get their responses first, then the stream
-/// ends with the Terminate for an invalid STag.
+/// RFC7306-8.2-04, docs/semantics.md, "Atomics": memory that is deregistered while an operation on
+/// it is forwarded is not touched. The owner refuses the operation. Earlier operations get their
+/// responses first, then the stream ends with the Terminate for an invalid STag.
 #[test]
 fn the_owner_refuses_memory_deregistered_meanwhile_in_order() {
     let mut bench = bench(2);
@@ -402,8 +406,8 @@ fn the_owner_refuses_memory_deregistered_meanwhile_in_order() {
     bench.mail_is_at_rest();
 }
 
-/// RFC7306-5.1.1-03, RFC7306-8.2-03, RFC7306-8.2-06 and RFC7306-8.2-07: the receiving core refuses an invalid
-/// request, behind earlier requests, for any owner of the word.
+/// RFC7306-5.1.1-03, RFC7306-8.2-03, RFC7306-8.2-06 and RFC7306-8.2-07: the receiving core refuses
+/// an invalid request, behind earlier requests, for any owner of the word.
 #[test]
 fn invalid_atomics_are_refused_on_the_receiving_core() {
     type Spoil = fn(&Node, RemoteMemory) -> RemoteMemory;
@@ -425,8 +429,8 @@ fn invalid_atomics_are_refused_on_the_receiving_core() {
     }
 }
 
-/// A queue pair is destroyed while its operations are at another core. The replies are dropped, even when another
-/// queue pair uses its slot. The new queue pair works.
+/// A queue pair is destroyed while its operations are at another core. The replies are dropped,
+/// even when another queue pair uses its slot. The new queue pair works.
 #[test]
 fn a_reply_for_a_destroyed_queue_pair_is_dropped() {
     let mut bench = bench(2);
@@ -507,8 +511,8 @@ fn a_stopped_core_leaves_no_request_waiting() {
     bench.mail_is_at_rest();
 }
 
-/// RFC 7306 leaves open which core changes a word. Memory that is pinned to a core is changed by that core only,
-/// under all its names. Pinning to a core that does not exist is refused.
+/// RFC 7306 leaves open which core changes a word. Memory that is pinned to a core is changed by
+/// that core only, under all its names. Pinning to a core that does not exist is refused.
 #[test]
 fn the_words_of_pinned_memory_are_changed_by_one_core() {
     let mut bench = bench(2);
@@ -556,8 +560,8 @@ fn a_disconnect_waits_for_atomics_on_other_cores() {
     bench.until("the end", |bench| bench.near.is_down(near));
 }
 
-/// Atomic operations of the application go to the owner cores too. No addition of the application or of peers is
-/// lost, and the completion returns the previous value.
+/// Atomic operations of the application go to the owner cores too. No addition of the application
+/// or of peers is lost, and the completion returns the previous value.
 #[test]
 fn local_atomics_execute_on_the_owner_core() {
     let mut bench = bench(3);
@@ -597,8 +601,9 @@ fn local_atomics_execute_on_the_owner_core() {
     }
 }
 
-/// An invalid operation of the application on its own memory is refused at once, or by the owner if the tag was
-/// invalidated in between. It reserves an entry in the completion queue like any other request.
+/// An invalid operation of the application on its own memory is refused at once, or by the owner if
+/// the tag was invalidated in between. It reserves an entry in the completion queue like any other
+/// request.
 #[test]
 fn local_atomics_are_checked_and_reserve_a_completion_slot() {
     let mut bench = bench(2);
@@ -630,8 +635,8 @@ fn local_atomics_are_checked_and_reserve_a_completion_slot() {
     assert_eq!(word(&target, 0), 7);
 }
 
-/// Requests that a context makes before it is dropped are executed before its slots are released. None of their
-/// completions reaches the queues of the next user of the slots.
+/// Requests that a context makes before it is dropped are executed before its slots are released.
+/// None of their completions reaches the queues of the next user of the slots.
 #[test]
 fn requests_of_a_dropped_context_reach_no_other() {
     const ASKED: u64 = 40;
@@ -642,8 +647,8 @@ fn requests_of_a_dropped_context_reach_no_other() {
     let cq = gone.create_cq(64).expect("room");
     (0..ASKED).for_each(|id| gone.atomic(cq, id, (&target, at * 8), &AtomicOp::add(1)).expect("room"));
     drop(gone);
-    // The number exceeds what a core takes from one context at a time. The leader core, which releases the context,
-    // is slow.
+    // The number exceeds what a core takes from one context at a time. The leader core, which
+    // releases the context, is slow.
     bench.far.poll_core(1);
     let next = bench.far.ctx.create_cq(64).expect("room");
     (0..8).for_each(|_| bench.far.poll_core(1));

@@ -179,7 +179,8 @@ impl Bench {
         qps
     }
 
-    /// Writes `bytes` on each queue pair, reads them back, and sends a word. All of it must arrive unchanged.
+    /// Writes `bytes` on each queue pair, reads them back, and sends a word. All of it must arrive
+    /// unchanged.
     #[track_caller]
     pub fn exchange(&mut self, qps: &[QueuePair], bytes: usize) {
         let inbox = self.far.memory(&[0; 8]);

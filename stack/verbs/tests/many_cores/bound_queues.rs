@@ -83,7 +83,8 @@ fn queues_of_different_cores_do_not_go_together() {
     }
 }
 
-/// A request arrives on the core of its flow. A queue pair of another core cannot accept it, and the next one can.
+/// A request arrives on the core of its flow. A queue pair of another core cannot accept it, and
+/// the next one can.
 #[test]
 fn a_request_is_accepted_on_its_own_core_only() {
     let mut bench = two_cores();
@@ -111,7 +112,8 @@ fn a_request_is_accepted_on_its_own_core_only() {
     bench.until("the connection", |bench| bench.near.is_up(near));
 }
 
-/// All receives are on the core that needs them: with a ring for each core, half of them would lie on the other one.
+/// All receives are on the core that needs them: with a ring for each core, half of them would lie
+/// on the other one.
 #[test]
 fn every_receive_of_a_bound_shared_queue_is_used() {
     const RECEIVES: u64 = 16;

@@ -1,5 +1,5 @@
-//! Stacks of several cores: flows spread over them, frames that arrive on another core, and state that all cores
-//! share.
+//! Stacks of several cores: flows spread over them, frames that arrive on another core, and state
+//! that all cores share.
 
 mod atomics;
 mod bench;
@@ -21,8 +21,8 @@ fn spread_over(cores: u16, rule: Option<QueueRule>) -> Bench {
     Plan { cores, rule, tune: |_| () }.bench()
 }
 
-/// design decision 4: whichever core the device selects for a frame, connections spread over all cores and every
-/// byte arrives.
+/// design decision 4: whichever core the device selects for a frame, connections spread over all
+/// cores and every byte arrives.
 #[test]
 fn connections_spread_over_all_cores_with_any_device_hash() {
     let rules = [None, Some(QueueRule::All(0)), Some(QueueRule::All(1)), Some(QueueRule::Toeplitz)];
@@ -44,8 +44,8 @@ fn connections_spread_over_all_cores_with_any_device_hash() {
     }
 }
 
-/// Equal stacks with their queues joined one to one agree on the core of a flow, and so does a device that hashes.
-/// No frame is steered to another core.
+/// Equal stacks with their queues joined one to one agree on the core of a flow, and so does a
+/// device that hashes. No frame is steered to another core.
 #[test]
 fn frames_that_arrive_on_their_core_are_not_steered() {
     for rule in [None, Some(QueueRule::Toeplitz)] {
@@ -61,7 +61,8 @@ fn frames_that_arrive_on_their_core_are_not_steered() {
     }
 }
 
-/// A device that puts every frame into one queue: that core steers frames of other cores to them, without loss.
+/// A device that puts every frame into one queue: that core steers frames of other cores to them,
+/// without loss.
 #[test]
 fn frames_that_arrive_on_another_core_are_steered() {
     let mut bench = Plan::one_queue(4, 2).bench();
@@ -76,13 +77,14 @@ fn frames_that_arrive_on_another_core_are_steered() {
     }
 }
 
-/// semantics "Atomics": steered frames may be dropped. A core that falls behind loses frames and counts them, and
-/// TCP recovers.
+/// semantics "Atomics": steered frames may be dropped. A core that falls behind loses frames and
+/// counts them, and TCP recovers.
 #[test]
 fn a_slow_core_loses_steered_frames_and_tcp_recovers() {
     let small = |config: &mut Config| {
         (config.port.ring_size, config.port.rx_frames) = (64, 64 + 1024);
-        // The initial windows of eight connections are twice the capacity of the ring between two cores.
+        // The initial windows of eight connections are twice the capacity of the ring between two
+        // cores.
         config.tcp.initial_window_segments = 64;
     };
     let mut bench = Plan { cores: 2, rule: Some(QueueRule::All(0)), tune: small }.bench();
@@ -90,7 +92,8 @@ fn a_slow_core_loses_steered_frames_and_tcp_recovers() {
     let what = pattern(200_000, 5);
     let (source, target) = (bench.near.memory(&what), bench.far.memory(&vec![0; what.len()]));
     let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
-    // The Reads go to the near node, whose core 1 polls rarely: responses arrive faster than it polls.
+    // The Reads go to the near node, whose core 1 polls rarely: responses arrive faster than it
+    // polls.
     let sinks: Vec<_> = qps.iter().map(|_| bench.near.memory(&vec![0; what.len()])).collect();
     let write = [source.slice(0, what.len() as u32).expect("inside")];
     bench.near.ctx.post_send(qps[0], &SendWr::write(1, &write, remote)).expect("room");
@@ -120,7 +123,8 @@ fn a_slow_core_loses_steered_frames_and_tcp_recovers() {
     assert!(sinks.iter().all(|sink| contents(sink) == what));
 }
 
-/// A completion queue has one ring for each core: it keeps the order of each queue pair, and loses nothing.
+/// A completion queue has one ring for each core: it keeps the order of each queue pair, and loses
+/// nothing.
 #[test]
 fn one_completion_queue_is_fed_by_all_cores_in_the_order_of_each_queue_pair() {
     let mut bench = Plan::one_queue(4, 0).bench();
@@ -150,8 +154,8 @@ fn a_queue_pair_connects_from_its_requested_core() {
     assert!(matches!(refused, Err(VerbsError::OutOfRange { what: "core", value: 4, .. })));
 }
 
-/// RFC 6581 s10, design decision 4: the second attempt, in revision 1, starts while a steered frame is processed.
-/// Its replies are steered to the same core as those of any other connection.
+/// RFC 6581 s10, design decision 4: the second attempt, in revision 1, starts while a steered frame
+/// is processed. Its replies are steered to the same core as those of any other connection.
 #[test]
 fn a_retry_uses_a_port_that_hashes_to_the_same_core() {
     const ATTEMPTS: usize = 8;
@@ -167,7 +171,8 @@ fn a_retry_uses_a_port_that_hashes_to_the_same_core() {
     let incoming =
         |bench: &Bench| bench.far.workers.iter().map(|one| one.resource_usage().incoming).sum::<usize>();
     assert_eq!(incoming(&bench), ATTEMPTS);
-    // The listening context is dropped, which resets its waiting connections. Another context listens.
+    // The listening context is dropped, which resets its waiting connections. Another context
+    // listens.
     let next = bench.far.stack.context().expect("room");
     drop(std::mem::replace(&mut bench.far.ctx, next));
     while incoming(&bench) > 0 {
@@ -218,8 +223,8 @@ fn closing_leaves_no_state_on_any_core() {
     });
 }
 
-/// Every core listens, and one core reports for all. An address belongs to one context on all cores, and is free on
-/// all cores when that context is dropped.
+/// Every core listens, and one core reports for all. An address belongs to one context on all
+/// cores, and is free on all cores when that context is dropped.
 #[test]
 fn listeners_are_the_same_on_every_core() {
     let mut bench = Plan::one_queue(4, 1).bench();
@@ -263,7 +268,8 @@ fn dropped_contexts_release_their_slots_on_every_core() {
     }
 }
 
-/// semantics "Memory": memory that a core may still read is released after that core's epoch has advanced.
+/// semantics "Memory": memory that a core may still read is released after that core's epoch has
+/// advanced.
 #[test]
 fn memory_is_released_after_every_core_is_quiescent() {
     let mut bench = Plan::one_queue(2, 0).bench();
@@ -285,7 +291,8 @@ fn memory_is_released_after_every_core_is_quiescent() {
     assert_eq!(bench.near.workers[0].resource_usage().regions, 0);
 }
 
-/// Both queue pairs are on one node, on any of its cores: looped-back frames are steered like others.
+/// Both queue pairs are on one node, on any of its cores: looped-back frames are steered like
+/// others.
 #[test]
 fn a_node_connects_to_itself_across_cores() {
     let mut bench = Plan::one_queue(4, 0).bench();

@@ -15,8 +15,8 @@ fn arp_frames(bench: &Bench) -> usize {
     bench.sent.iter().filter(|frame| frame.get(12..14) == Some(&[8, 6])).count()
 }
 
-/// RFC 1122 s2.3.2.1: four cores that need one neighbour cause one ARP request, and all receive the result,
-/// whichever queue the reply arrives on.
+/// RFC 1122 s2.3.2.1: four cores that need one neighbour cause one ARP request, and all receive the
+/// result, whichever queue the reply arrives on.
 #[test]
 fn one_core_resolves_a_neighbour_for_all() {
     for queue in 0..4 {
@@ -48,7 +48,8 @@ fn a_request_is_answered_once_whichever_core_it_reaches() {
     }
 }
 
-/// An ICMP error about a packet of ours, from a router: destination unreachable with this code, quoting the packet.
+/// An ICMP error about a packet of ours, from a router: destination unreachable with this code,
+/// quoting the packet.
 fn unreachable(packet: &[u8], code: u8, mtu_bytes: u16) -> Vec<u8> {
     let (sent, _) = Segment::read(packet).expect("a segment");
     let from_router = Route { macs: Route::v4(254, 1).macs, ips: [Route::v4(254, 1).ips[0], sent.ips[0]] };
@@ -56,7 +57,8 @@ fn unreachable(packet: &[u8], code: u8, mtu_bytes: u16) -> Vec<u8> {
     from_router.packet(ICMP, &[&head, &packet[14..42]].concat())
 }
 
-/// semantics "Many cores": an ICMP error is steered by the flow that it quotes, not by its own addresses.
+/// semantics "Many cores": an ICMP error is steered by the flow that it quotes, not by its own
+/// addresses.
 #[test]
 fn an_icmp_error_reaches_the_core_of_the_flow_that_it_quotes() {
     let mut bench = Plan::one_queue(2, 0).bench();
@@ -81,8 +83,8 @@ fn an_icmp_error_reaches_the_core_of_the_flow_that_it_quotes() {
     assert_eq!(bench.near.counter("tcp_drop_icmp"), 0);
 }
 
-/// RFC 9293 s3.9.2.2 (MUST-47, SHLD-25), RFC 1122 s4.2.3.9: a soft error ends no connection, and the application is
-/// informed of it when the connection fails, open or not yet.
+/// RFC 9293 s3.9.2.2 (MUST-47, SHLD-25), RFC 1122 s4.2.3.9: a soft error ends no connection, and
+/// the application is informed of it when the connection fails, open or not yet.
 #[test]
 fn a_soft_error_is_reported_to_the_application_when_the_connection_fails() {
     let impatient = |config: &mut ironwarp::Config| config.tcp.user_timeout = Nanos::from_millis(50);
@@ -144,7 +146,8 @@ fn a_connection_from_another_core_waits_until_the_address_is_ours() {
     bench.exchange(&[qp], 5_000);
 }
 
-/// A connection to an absent host fails on each core. The stack sends no more ARP requests than one host may.
+/// A connection to an absent host fails on each core. The stack sends no more ARP requests than one
+/// host may.
 #[test]
 fn an_unresolved_neighbour_fails_on_every_core() {
     let mut bench = Plan::one_queue(2, 1).bench();

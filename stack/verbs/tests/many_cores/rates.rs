@@ -1,4 +1,5 @@
-//! The duration of an operation on another core's word, in turns. It depends on no timer and on no chance.
+//! The duration of an operation on another core's word, in turns. It depends on no timer and on no
+//! chance.
 
 use crate::atomics::{bench, owned, sink, there, words};
 use crate::bench::Bench;
@@ -20,10 +21,11 @@ fn turns(bench: &mut Bench, qp: QueuePair, target: &Region, places: &[usize]) ->
         .expect("complete within a hundred turns")
 }
 
-/// Design decision 6: a call waits for one turn of the owner core, and its reply waits for one turn of the calling
-/// core, whichever is polled first. So an operation on another core's word takes at most two turns more than one on
-/// a local word. Eight operations on words of one other core take the same. Eight operations that alternate between
-/// words of two cores each wait for the previous one, and take two more turns each.
+/// Design decision 6: a call waits for one turn of the owner core, and its reply waits for one turn
+/// of the calling core, whichever is polled first. So an operation on another core's word takes at
+/// most two turns more than one on a local word. Eight operations on words of one other core take
+/// the same. Eight operations that alternate between words of two cores each wait for the previous
+/// one, and take two more turns each.
 #[test]
 fn an_atomic_of_another_core_takes_two_more_iterations() {
     for home in 0..3 {

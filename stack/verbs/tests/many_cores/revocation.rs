@@ -1,5 +1,5 @@
-//! The end of a tag waits for all cores: one that looked the tag up may still be copying (RFC 5040 s8.1.1 (6),
-//! docs/semantics.md, "Memory").
+//! The end of a tag waits for all cores: one that looked the tag up may still be copying
+//! (RFC 5040 s8.1.1 (6), docs/semantics.md, "Memory").
 
 use ironwarp::{
     Access, Completion, CompletionOpcode, CompletionStatus, QueuePair, Region, RemoteMemory, SendWr,
@@ -11,8 +11,9 @@ const LONG: usize = 4 << 20;
 const POOL: Access = Access::LOCAL_WRITE.union(Access::BIND);
 const OK: CompletionStatus = CompletionStatus::Success;
 
-/// Two stacks of two cores, queue joined to queue, and a queue pair on each core. A long Write to memory of the far node
-/// is in progress on core 1: that core is in the middle of an iteration with work until it is polled again.
+/// Two stacks of two cores, queue joined to queue, and a queue pair on each core. A long Write to
+/// memory of the far node is in progress on core 1: that core is in the middle of an iteration with
+/// work until it is polled again.
 fn in_progress() -> (Bench, Region) {
     let mut bench = Plan { cores: 2, rule: None, tune: |_| () }.bench();
     let qps = bench.connect([Some(0), Some(1)]);
@@ -33,7 +34,8 @@ fn poll_far(bench: &mut Bench, core: usize) {
     bench.far.listen_to_events();
 }
 
-/// RFC 5040 s8.1.1 (6), RFC 5041 s8.3.1: memory is released when each core has passed, and not before.
+/// RFC 5040 s8.1.1 (6), RFC 5041 s8.3.1: memory is released when each core has passed, and not
+/// before.
 #[test]
 fn revoked_memory_is_released_after_every_core_has_passed() {
     let (mut bench, target) = in_progress();
@@ -49,7 +51,8 @@ fn revoked_memory_is_released_after_every_core_has_passed() {
     assert!(contents(&target) == then, "the memory changed after it was released");
 }
 
-/// Binds a window of a queue pair of the far node, whose core is 0. Gives its tag's next end, a request to invalidate it.
+/// Binds a window of a queue pair of the far node, whose core is 0. Gives its tag's next end, a
+/// request to invalidate it.
 fn bound(bench: &mut Bench, qp: QueuePair, pool: &Region) -> SendWr<'static> {
     let mut window = bench.far.ctx.create_window(bench.far.pd).expect("a window");
     let piece = [pool.slice(0, 64).expect("inside")];

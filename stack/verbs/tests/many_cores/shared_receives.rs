@@ -29,8 +29,8 @@ fn post(bench: &mut Bench, srq: SharedReceiveQueue, inbox: &Region) {
     bench.far.ctx.post_srq_recv(srq, &RecvWr::new(1, &room)).unwrap();
 }
 
-/// RFC 5041 s7.2: a message that finds no receive ends its stream. If the application reposts each consumed receive,
-/// no message lacks one, whichever core it arrives on.
+/// RFC 5041 s7.2: a message that finds no receive ends its stream. If the application reposts each
+/// consumed receive, no message lacks one, whichever core it arrives on.
 #[test]
 fn a_post_refills_the_core_that_consumed_the_receive() {
     for core in 0..2 {
@@ -50,8 +50,9 @@ fn a_post_refills_the_core_that_consumed_the_receive() {
     }
 }
 
-/// RFC 5041 s7.2, semantics "Completions and threads": a core uses its own ring. A message that finds it empty ends its stream
-/// with "no buffer", also if another core's ring has receives. The limit event comes before, and names no core.
+/// RFC 5041 s7.2, semantics "Completions and threads": a core uses its own ring. A message that
+/// finds it empty ends its stream with "no buffer", also if another core's ring has receives. The
+/// limit event comes before, and names no core.
 #[test]
 fn a_core_whose_ring_is_empty_takes_no_receive_of_another_core() {
     let mut bench = Plan { cores: 2, rule: None, tune: |_| () }.bench();

@@ -1,7 +1,7 @@
 //! A million atomic operations from two threads at once: none is lost, executed twice or mixed up.
 //!
-//! Two stacks of two cores, queue joined to queue. Each thread polls one core of either stack and posts on its own
-//! queue pairs. So only mailbox messages about words go from thread to thread.
+//! Two stacks of two cores, queue joined to queue. Each thread polls one core of either stack and
+//! posts on its own queue pairs. So only mailbox messages about words go from thread to thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,14 +21,15 @@ const THREADS: u16 = 2;
 const QPS: usize = 2;
 /// Outstanding operations of a queue pair.
 const AT_ONCE: usize = 128;
-/// How many of those, the last, are on words of the other core: two queue pairs use all the credits.
+/// How many of those, the last, are on words of the other core: two queue pairs use all the
+/// credits.
 const ELSEWHERE: usize = 16;
 const WORDS: usize = 16;
 const ADDITIONS: usize = 1_000_000;
 /// Successful swaps of each thread in the chain.
 const SWAPS: u64 = 250;
-/// Turns without a completion after which an operation counts as stuck. Idle threads yield, so a busy machine does
-/// not reach it.
+/// Turns without a completion after which an operation counts as stuck. Idle threads yield, so a
+/// busy machine does not reach it.
 const TURNS_MAX: usize = 20_000_000;
 
 /// The state of one thread.
@@ -74,15 +75,16 @@ impl Part {
         u64::from_ne_bytes(octets)
     }
 
-    /// Returns the owner and the index of the word for operation `nth` of a queue pair in a round. Neighbouring
-    /// operations use different words, so that each round covers all of them.
+    /// Returns the owner and the index of the word for operation `nth` of a queue pair in a round.
+    /// Neighbouring operations use different words, so that each round covers all of them.
     fn aim(&self, round: usize, nth: usize) -> (usize, usize) {
         let here = usize::from(self.core);
         let owner = if nth < AT_ONCE - ELSEWHERE { here } else { 1 - here };
         (owner, (round + nth) % self.words[owner].len())
     }
 
-    /// Adds 1 to each chosen word in `rounds` rounds. Returns, for each word, the values that the additions found.
+    /// Adds 1 to each chosen word in `rounds` rounds. Returns, for each word, the values that the
+    /// additions found.
     fn add(&mut self, rounds: usize) -> [Vec<Vec<u64>>; THREADS as usize] {
         let one = AtomicOp::add(1);
         let mut found = self.words.each_ref().map(|words| vec![vec![]; words.len()]);
@@ -103,8 +105,8 @@ impl Part {
         found
     }
 
-    /// Increments the word of the chain by swaps. Each swap expects the value that the previous swap, of either
-    /// thread, has left.
+    /// Increments the word of the chain by swaps. Each swap expects the value that the previous
+    /// swap, of either thread, has left.
     fn swap(&mut self) -> Vec<u64> {
         let (mut known, mut swapped) = (0, vec![]);
         while (swapped.len() as u64) < SWAPS {
@@ -177,8 +179,9 @@ fn connect(
     panic!("{up} connections");
 }
 
-/// design decision 6, RFC7306-5.3-01: from two threads of queue pairs to sixteen words, one million times. One
-/// addition finds each value of each word, and one swap makes each link of a chain of swaps.
+/// design decision 6, RFC7306-5.3-01: from two threads of queue pairs to sixteen words, one million
+/// times. One addition finds each value of each word, and one swap makes each link of a chain of
+/// swaps.
 #[test]
 fn a_million_operations_from_two_threads_execute_once_each() {
     let far = operate_from_two_threads(0);
@@ -186,7 +189,8 @@ fn a_million_operations_from_two_threads_execute_once_each() {
     assert_eq!(counted(&far, "atomics_shared"), 0);
 }
 
-/// The same while owners share the lines that both cores want: each addition and each swap is executed once.
+/// The same while owners share the lines that both cores want: each addition and each swap is
+/// executed once.
 #[test]
 fn a_million_operations_on_lines_that_become_shared_execute_once_each() {
     let far = operate_from_two_threads(200);
@@ -198,7 +202,8 @@ fn counted(stack: &Stack, name: &str) -> u64 {
     stack.counters().iter().find(|(one, _)| *one == name).expect("a counter").1
 }
 
-/// Runs the operations. Owners share a line after `share_after` calls. Returns the stack that executed them.
+/// Runs the operations. Owners share a line after `share_after` calls. Returns the stack that
+/// executed them.
 fn operate_from_two_threads(share_after: u8) -> Stack {
     let device = |number| MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, number]), ..MemoryConfig::default() };
     let cores = usize::from(THREADS);

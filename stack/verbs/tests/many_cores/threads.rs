@@ -8,7 +8,8 @@ use ironwarp::{
     CompletionStatus, Config, IdlePolicy, MacAddr, RemoteMemory, SendWr, Stack, Worker, WorkerThread,
 };
 
-/// Flows hash to either core: with eight flows, one run in a hundred had none for one of the four cores.
+/// Flows hash to either core: with eight flows, one run in a hundred had none for one of the four
+/// cores.
 const QPS: usize = 24;
 
 /// A stack whose workers run on threads; the node's list of workers is then empty.

@@ -1,7 +1,8 @@
 //! The tests of behaviour above the lower layer, once more, over a transport that is not TCP.
 //!
-//! The modules are those of TCP, with another [`common::joined`]. Not here are the tests of what only TCP or MPA has: resets and
-//! timeouts of a peer that is gone, start-up frames, markers, raw bytes, captures, several ports and cores.
+//! The modules are those of TCP, with another [`common::joined`]. Not here are the tests of what
+//! only TCP or MPA has: resets and timeouts of a peer that is gone, start-up frames, markers, raw
+//! bytes, captures, several ports and cores.
 
 mod lower;
 

@@ -26,7 +26,8 @@ fn q5_without_crc_the_field_is_zero_and_not_checked() {
     assert_eq!(back[back.len() - 4..], [0; 4]);
 }
 
-/// Q12: siw ends the connection if a Read exceeds its limit. The initiator keeps to the number in the reply.
+/// Q12: siw ends the connection if a Read exceeds its limit. The initiator keeps to the number in
+/// the reply.
 #[test]
 fn q12_no_more_reads_are_outstanding_than_the_reply_allows() {
     let mut scene = Scene::new(|_| {});
@@ -81,8 +82,8 @@ fn q22_a_peer_that_asks_for_markers_gets_them() {
     assert_eq!(scene.node.counter("iwarp_streams_with_markers"), 1);
 }
 
-/// Q12: siw sends a Terminate in its own octet order instead of the code for a queue without a buffer. The stack
-/// understands it.
+/// Q12: siw sends a Terminate in its own octet order instead of the code for a queue without a
+/// buffer. The stack understands it.
 #[test]
 fn q12_siws_code_for_one_read_too_many_is_understood() {
     let mut scene = Scene::new(|_| {});
@@ -91,7 +92,8 @@ fn q12_siws_code_for_one_read_too_many_is_understood() {
     assert_eq!(scene.terminated(), (false, Terminate { layer: 0, etype: 2, code: 7 }));
 }
 
-/// The state that siw keeps for an incomplete tagged message: its operation, its steering tag and the next offset.
+/// The state that siw keeps for an incomplete tagged message: its operation, its steering tag and
+/// the next offset.
 #[derive(Default)]
 struct Strict {
     open: Option<(u8, u32, u64)>,
@@ -99,8 +101,8 @@ struct Strict {
 }
 
 impl Strict {
-    /// siw's rule: the segments of a tagged message are contiguous, without a segment of another tagged message
-    /// between them.
+    /// siw's rule: the segments of a tagged message are contiguous, without a segment of another
+    /// tagged message between them.
     fn take(&mut self, segment: &[u8]) {
         if segment[0] & 0x80 == 0 {
             self.messages.push(segment[1] & 0x0f);
@@ -118,8 +120,8 @@ impl Strict {
     }
 }
 
-/// Q14: siw drops the connection when a tagged message interrupts another. So our Writes and our Read Responses wait
-/// for each other; Sends need not.
+/// Q14: siw drops the connection when a tagged message interrupts another. So our Writes and our
+/// Read Responses wait for each other; Sends need not.
 #[test]
 fn q14_a_strict_peer_never_sees_a_tagged_message_within_another() {
     let mut scene = Scene::new(|_| {});
@@ -141,7 +143,8 @@ fn q14_a_strict_peer_never_sees_a_tagged_message_within_another() {
     assert_eq!(strict.messages, [0, 0, 0, 0, 2, 2, 2, 2, 3, 3, 3, 3]);
 }
 
-/// Q14: siw itself sends a Send between the segments of a Write or of a Read Response. The stack accepts it.
+/// Q14: siw itself sends a Send between the segments of a Write or of a Read Response. The stack
+/// accepts it.
 #[test]
 fn q14_a_send_within_a_tagged_message_is_taken() {
     let mut scene = Scene::new(|_| {});
@@ -170,8 +173,8 @@ fn q14_a_send_within_a_tagged_message_is_taken() {
     assert_eq!((contents(&sink), contents(&inbox)[..5].to_vec()), (b"readback".to_vec(), b"again".to_vec()));
 }
 
-/// Q15: siw compares a response exactly with its oldest Read: sink, offset and length. A response repeats the sink
-/// of its request unchanged, and responses are in the order of the requests.
+/// Q15: siw compares a response exactly with its oldest Read: sink, offset and length. A response
+/// repeats the sink of its request unchanged, and responses are in the order of the requests.
 #[test]
 fn q15_a_response_matches_its_request_exactly() {
     let mut scene = Scene::new(|_| {});
@@ -197,8 +200,8 @@ fn q15_a_response_matches_its_request_exactly() {
     }
 }
 
-/// Q16: siw ends the connection at operations above 7. No such operation can be posted, and the stack understands
-/// siw's Terminate.
+/// Q16: siw ends the connection at operations above 7. No such operation can be posted, and the
+/// stack understands siw's Terminate.
 #[test]
 fn q16_no_request_has_an_operation_above_seven() {
     let mut scene = Scene::new(|_| {});
@@ -232,8 +235,8 @@ fn q16_an_operation_that_does_not_exist_is_refused_as_siw_does() {
     }
 }
 
-/// Q21: siw lets peers read what they may only write; this stack does not. A Write without the right gets the code
-/// that siw uses too, because DDP has none of its own.
+/// Q21: siw lets peers read what they may only write; this stack does not. A Write without the
+/// right gets the code that siw uses too, because DDP has none of its own.
 #[test]
 fn q21_rights_that_siw_ignores_are_checked_here() {
     let refused = |access: Access, ask: &dyn Fn(&Region) -> Vec<u8>, code: (u8, u8, u8)| {

@@ -1,4 +1,5 @@
-//! Quirks at the end of a connection: Terminates in another octet order, no Terminate, resets, no half close.
+//! Quirks at the end of a connection: Terminates in another octet order, no Terminate, resets, no
+//! half close.
 
 use ironwarp::{
     CompletionStatus, DisconnectReason, Event, QueuePair, Region, RemoteMemory, STag, SendWr, Terminate,
@@ -23,8 +24,8 @@ fn q1_a_terminate_in_siws_byte_order_is_understood() {
     }
 }
 
-/// Q17, RFC5041-6.2.1-06: siw's FIN ends the connection in both directions; it is no half close. Our FIN
-/// acknowledges theirs and follows it, without a reset, whichever side connected.
+/// Q17, RFC5041-6.2.1-06: siw's FIN ends the connection in both directions; it is no half close.
+/// Our FIN acknowledges theirs and follows it, without a reset, whichever side connected.
 /// RFC 5041 s3 and s6.2.1; RFC 5044 s3 and s7.2.
 #[test]
 fn q17_a_fin_is_followed_by_our_fin() {
@@ -49,7 +50,8 @@ fn q17_a_fin_is_followed_by_our_fin() {
     }
 }
 
-/// RFC 6581 s9.1, s9.2: the responder accepts with parameters that we cannot meet. Our first FPDU is a Terminate.
+/// RFC 6581 s9.1, s9.2: the responder accepts with parameters that we cannot meet. Our first FPDU
+/// is a Terminate.
 #[test]
 fn parameters_that_cannot_be_met_end_with_their_terminate() {
     for (octets, code) in [([0x80, 16, 0x80, 17], 6), ([0x80, 16, 0, 16], 7), ([0x80, 0, 0x40, 0], 7)] {
@@ -69,8 +71,8 @@ fn parameters_that_cannot_be_met_end_with_their_terminate() {
     }
 }
 
-/// Q13: siw has no receiver-not-ready. If a Send finds no receive there, siw ends the connection with this code, in
-/// its octet order. Here everything is flushed and no Terminate is sent back.
+/// Q13: siw has no receiver-not-ready. If a Send finds no receive there, siw ends the connection
+/// with this code, in its octet order. Here everything is flushed and no Terminate is sent back.
 #[test]
 fn q13_a_send_that_found_no_receive_ends_the_connection() {
     let mut scene = Scene::new(|_| {});
@@ -102,7 +104,8 @@ fn is_flushed(scene: &Scene, wr_id: u64) -> bool {
     scene.node.completions.iter().any(|done| (done.wr_id, done.status) == (wr_id, flushed))
 }
 
-/// Q17: siw ends everything at our FIN. So our FIN follows all posted work, once it is acknowledged and completed.
+/// Q17: siw ends everything at our FIN. So our FIN follows all posted work, once it is acknowledged
+/// and completed.
 #[test]
 fn q17_our_fin_follows_all_posted_work() {
     let mut scene = Scene::new(|_| {});
@@ -131,8 +134,9 @@ fn q17_our_fin_follows_all_posted_work() {
     assert_eq!(scene.disconnected(), DisconnectReason::Closed);
 }
 
-/// Q17: siw's close after a Terminate may become a reset that discards the Terminate. A reset right after data ends
-/// the connection as a reset: everything is flushed, and data received before it stays delivered.
+/// Q17: siw's close after a Terminate may become a reset that discards the Terminate. A reset right
+/// after data ends the connection as a reset: everything is flushed, and data received before it
+/// stays delivered.
 #[test]
 fn q17_a_reset_right_after_data_ends_the_connection() {
     let mut scene = Scene::new(|_| {});
@@ -153,8 +157,8 @@ fn waits_for_an_answer(scene: &mut Scene, qp: QueuePair) {
     scene.segment("the Read Request");
 }
 
-/// Q18: siw sends no Terminate after a partial FPDU; its FIN or a reset follows the sent part. None of it is placed,
-/// everything is flushed, and we send no Terminate either.
+/// Q18: siw sends no Terminate after a partial FPDU; its FIN or a reset follows the sent part. None
+/// of it is placed, everything is flushed, and we send no Terminate either.
 #[test]
 fn q18_half_an_fpdu_and_no_terminate() {
     for resets in [false, true] {

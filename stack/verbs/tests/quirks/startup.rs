@@ -8,9 +8,8 @@ use ironwarp::{
 use crate::common::messages::{EMPTY_READ, EMPTY_WRITE, REQUEST, TAKES_WRITES, fpdu, reply, request, send};
 use crate::common::peer::{PEER, Scene};
 
-/// Q2: siw and cxgb4 treat any octet behind the reply as an error. So we send nothing after the reply until the
-/// initiator's first FPDU arrives.
-/// RFC 6581 s6 and s10.
+/// Q2: siw and cxgb4 treat any octet behind the reply as an error. So we send nothing after the
+/// reply until the initiator's first FPDU arrives. RFC 6581 s6 and s10.
 #[test]
 fn q2_nothing_follows_the_reply_before_the_initiators_first_fpdu() {
     let mut scene = Scene::new(|_| {});
@@ -38,7 +37,8 @@ fn q3_fpdus_in_the_segment_of_the_reply_are_taken() {
 fn q4_a_peer_that_asks_for_no_crc_gets_them() {
     let mut scene = Scene::new(|_| {});
     let (_, inbox, _) = scene.calls(REQUEST.len());
-    // As responder, siw echoes our C. Our C applies even if a responder does not echo it (RFC 5044 s7.1.1).
+    // As responder, siw echoes our C. Our C applies even if a responder does not echo it
+    // (RFC 5044 s7.1.1).
     scene.peer.say(&[reply(0x10, 2, &[0, 16, 0, 16]), fpdu(&send(1, b"checked"))].concat());
     scene.received(&inbox, b"checked");
     let mut scene = Scene::new(|_| {});
@@ -48,8 +48,8 @@ fn q4_a_peer_that_asks_for_no_crc_gets_them() {
     scene.received(&inbox, b"checked");
 }
 
-/// Q6: siw selects a Write if it is offered, then accepts any first FPDU. Ours has a steering tag other than 0.
-/// RFC 5044 s7.1.2; RFC 6581 s9.3.
+/// Q6: siw selects a Write if it is offered, then accepts any first FPDU. Ours has a steering tag
+/// other than 0. RFC 5044 s7.1.2; RFC 6581 s9.3.
 #[test]
 fn q6_the_rtr_that_siw_picks_is_sent_first() {
     let mut scene = Scene::new(|_| {});
@@ -60,9 +60,8 @@ fn q6_the_rtr_that_siw_picks_is_sent_first() {
     assert_eq!(scene.hear("indication and message", want.len()), want);
 }
 
-/// Q6: as initiator with flag A, siw sends a Write or a Read. The connection is then established for our
-/// application.
-/// RFC 6581 s5.
+/// Q6: as initiator with flag A, siw sends a Write or a Read. The connection is then established
+/// for our application. RFC 6581 s5.
 #[test]
 fn q6_the_connection_is_established_when_the_rtr_arrives() {
     let mut scene = Scene::new(|_| {});
@@ -76,8 +75,8 @@ fn q6_the_connection_is_established_when_the_rtr_arrives() {
     assert_eq!(scene.node.ctx.qp_state(qp).unwrap(), ironwarp::QpState::Established);
 }
 
-/// Q7: irdma refuses revision 2 without A and an indication by Write or Read, and needs the request in one segment.
-/// RFC 5044 s1.2, s4.4, s7.1 and s7.1.2; RFC 6581 s9.2.
+/// Q7: irdma refuses revision 2 without A and an indication by Write or Read, and needs the request
+/// in one segment. RFC 5044 s1.2, s4.4, s7.1 and s7.1.2; RFC 6581 s9.2.
 #[test]
 fn q7_the_request_is_one_that_irdma_takes() {
     let mut scene = Scene::new(|_| {});
@@ -86,7 +85,8 @@ fn q7_the_request_is_one_that_irdma_takes() {
     assert_eq!(scene.peer.segments, [REQUEST.len()]);
 }
 
-/// Q7: after a reset or a close on revision 2, the stack retries once, in revision 1 (RFC 6581 s10).
+/// Q7: after a reset or a close on revision 2, the stack retries once, in revision 1
+/// (RFC 6581 s10).
 #[test]
 fn q7_a_close_on_revision_2_is_retried_in_revision_1() {
     for resets in [true, false] {
@@ -129,8 +129,8 @@ fn q7_a_close_on_revision_1_too_fails_the_connection() {
     }
 }
 
-/// Q8: siw and cxgb4 keep the length of private data in 8 bits. The stack receives up to 512 octets, four less in
-/// revision 2.
+/// Q8: siw and cxgb4 keep the length of private data in 8 bits. The stack receives up to 512
+/// octets, four less in revision 2.
 #[test]
 fn q8_private_data_of_every_length_that_a_peer_may_send_is_taken() {
     for bytes in [0, 251, 252, 508] {
@@ -149,9 +149,8 @@ fn q8_private_data_of_every_length_that_a_peer_may_send_is_taken() {
     assert_eq!(scene.hear("the request", 20)[18..], [0, 255]);
 }
 
-/// Q9: cxgb4 requires the kind of indication that it offers, by default a Read. The responder selects it and sends
-/// the Read Response.
-/// RFC 5040 s5.2.2.
+/// Q9: cxgb4 requires the kind of indication that it offers, by default a Read. The responder
+/// selects it and sends the Read Response. RFC 5040 s5.2.2.
 #[test]
 fn q9_an_offer_of_read_alone_is_answered_with_read() {
     let mut scene = Scene::new(|_| {});
@@ -163,7 +162,8 @@ fn q9_an_offer_of_read_alone_is_answered_with_read() {
     scene.negotiated();
 }
 
-/// Q9: cxgb4 reports parameters that it cannot meet with code 6 or 7. Our application gets the code.
+/// Q9: cxgb4 reports parameters that it cannot meet with code 6 or 7. Our application gets the
+/// code.
 #[test]
 fn q9_a_terminate_in_place_of_an_rtr_is_understood() {
     let mut scene = Scene::new(|_| {});
@@ -182,7 +182,8 @@ fn q10_an_empty_read_in_revision_1_is_answered() {
     assert_eq!(scene.hear("the empty response", fpdu(&answer).len()), fpdu(&answer));
 }
 
-/// Q11: peers use the read depths in our reply. So they are real, and 0x3fff only if the request had it.
+/// Q11: peers use the read depths in our reply. So they are real, and 0x3fff only if the request
+/// had it.
 #[test]
 fn q11_the_numbers_of_reads_in_a_reply_are_real() {
     for (asked, answered) in [
@@ -243,8 +244,8 @@ fn q20_a_reject_of_either_layout_is_understood() {
     }
 }
 
-/// Q23: siw as responder loses its own first message if ours arrives right behind the reply. The hold-off delays
-/// ours, the indication included.
+/// Q23: siw as responder loses its own first message if ours arrives right behind the reply. The
+/// hold-off delays ours, the indication included.
 #[test]
 fn q23_the_hold_off_delays_the_first_fpdu() {
     let mut scene = Scene::new(|_| {});
@@ -261,8 +262,8 @@ fn q23_the_hold_off_delays_the_first_fpdu() {
     assert!(established.elapsed() >= std::time::Duration::from_millis(20), "{:?}", established.elapsed());
 }
 
-/// RFC 5044 s7.1.2, rule 10: the responder waits for the indication of a peer-to-peer initiator no longer than for a
-/// request.
+/// RFC 5044 s7.1.2, rule 10: the responder waits for the indication of a peer-to-peer initiator no
+/// longer than for a request.
 #[test]
 fn a_missing_rtr_times_out_start_up() {
     let mut scene = Scene::new(|config| config.mpa.startup_timeout_ms = 50);
@@ -274,8 +275,8 @@ fn a_missing_rtr_times_out_start_up() {
     assert_eq!(reason, ConnectFailure::TimedOut);
 }
 
-/// Q6: siw proposes a Write to an initiator that offers neither Write nor Read. Our initiator, configured to offer
-/// Sends only, sends a Terminate.
+/// Q6: siw proposes a Write to an initiator that offers neither Write nor Read. Our initiator,
+/// configured to offer Sends only, sends a Terminate.
 #[test]
 fn q6_an_rtr_that_was_not_offered_is_not_sent() {
     let mut scene = Scene::new(|_| {});
@@ -288,7 +289,8 @@ fn q6_an_rtr_that_was_not_offered_is_not_sent() {
     assert_eq!(scene.segment("the Terminate")[18..], [0x20, 7, 0, 0]);
 }
 
-/// Q22: siw refuses a request that asks for markers: M cleared, R set, zeros for the read depths, then FIN.
+/// Q22: siw refuses a request that asks for markers: M cleared, R set, zeros for the read depths,
+/// then FIN.
 #[test]
 fn q22_a_reject_for_lack_of_markers_is_reported() {
     let mut scene = Scene::new(|config| config.mpa.markers = true);

@@ -1,7 +1,7 @@
 //! Compare, and copies into a mapped medium: the work that a core does on data itself.
 //!
-//! A Compare goes on from turn to turn: each time it compares as many bytes as [`crate::backend::BUDGET_BYTES_MAX`] and
-//! what is left of the turn allow.
+//! A Compare goes on from turn to turn: each time it compares as many bytes as
+//! [`crate::backend::BUDGET_BYTES_MAX`] and what is left of the turn allow.
 
 use super::slot::{Data, Next};
 use super::{Connection, CoreIo};
@@ -17,7 +17,8 @@ use crate::wire::Status;
 const CHUNK_BYTES: usize = 4096;
 
 impl Connection {
-    /// Compare, when the data of the host is here: with mapped memory, or after a read of the medium.
+    /// Compare, when the data of the host is here: with mapped memory, or after a read of the
+    /// medium.
     #[cold]
     pub(super) fn compare(&mut self, io: &mut CoreIo, slot: u16) -> Result<(), NvmfError> {
         let Some(place) = self.slots.get_mut(usize::from(slot)) else { return Ok(()) };
@@ -32,7 +33,8 @@ impl Connection {
             }
             None if io.memory.limits().buffers < 2 => self.reply(io, slot, Status::INTERNAL_ERROR.into()),
             None => {
-                // Two Compares that each hold a buffer and wait for another must not stop each other: this one starts over.
+                // Two Compares that each hold a buffer and wait for another must not stop each
+                // other: this one starts over.
                 let again = Step::Io { command: command.clone(), pointer: place.pointer };
                 place.release(&mut io.memory);
                 self.wait(io, slot, (Resource::Buffers, Next::Run(again)));

@@ -1,8 +1,10 @@
-//! Data between the host and the engine: Connect, Identify, log pages, the ranges of Dataset Management.
+//! Data between the host and the engine: Connect, Identify, log pages, the ranges of Dataset
+//! Management.
 //!
-//! It uses no data buffer. Each slot has the memory of its capsule, which is free while its command runs, and the engine
-//! makes and takes at most [`PIECE_BYTES`] at once, which every capsule has room for. So no host can keep another from
-//! connecting. A longer log page goes piece by piece; its receive is posted when the last one is in its frames.
+//! It uses no data buffer. Each slot has the memory of its capsule, which is free while its command
+//! runs, and the engine makes and takes at most [`PIECE_BYTES`] at once, which every capsule has
+//! room for. So no host can keep another from connecting. A longer log page goes piece by piece;
+//! its receive is posted when the last one is in its frames.
 
 use super::slot::{Data, Next, Pieces, Then};
 use super::{Connection, CoreIo};

@@ -1,7 +1,8 @@
 //! I/O commands of a connection: between the host's memory, the data buffers and the backend.
 //!
-//! A Write or Compare takes its data buffer when its RDMA Read is sent, and no more Reads are outstanding than the host
-//! agreed to (ORD). A Read takes it when it goes to the backend. Both keep it until the host has taken part.
+//! A Write or Compare takes its data buffer when its RDMA Read is sent, and no more Reads are
+//! outstanding than the host agreed to (ORD). A Read takes it when it goes to the backend. Both
+//! keep it until the host has taken part.
 
 use std::sync::atomic::Ordering;
 
@@ -69,7 +70,8 @@ impl Connection {
         };
         (place.data, place.command) = (data, Some(command));
         (place.range, place.progress) = (0, 0);
-        // Ranges of Dataset Management came from a pointer that the response may have to invalidate.
+        // Ranges of Dataset Management came from a pointer that the response may have to
+        // invalidate.
         place.pointer = pointer.or(place.pointer);
         if from_host { self.fetch(io, slot, Then::Io) } else { self.continue_io(io, slot) }
     }
@@ -92,7 +94,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Posts the RDMA Read of the host's data into a data buffer, the medium, or the capsule's memory.
+    /// Posts the RDMA Read of the host's data into a data buffer, the medium, or the capsule's
+    /// memory.
     #[inline]
     pub(super) fn fetch(&mut self, io: &mut CoreIo, slot: u16, then: Then) -> Result<(), NvmfError> {
         if self.reads_since.len() >= usize::from(self.ord)
@@ -213,7 +216,8 @@ impl Connection {
             return Ok(());
         }
         let before = budget.left();
-        // A disk touches nothing on this core. Its commands do not hold a buffer until their next turn.
+        // A disk touches nothing on this core. Its commands do not hold a buffer until their next
+        // turn.
         if before == 0 && !backend.needs_poll() {
             self.wait_for_turn(io, slot, Next::Submit);
             return Ok(());
@@ -242,7 +246,8 @@ impl Connection {
         }
     }
 
-    /// Lets a command wait for a device that others wait for. A Read has nothing in its buffer: it waits without one.
+    /// Lets a command wait for a device that others wait for. A Read has nothing in its buffer: it
+    /// waits without one.
     #[cold]
     fn wait_behind(&mut self, io: &mut CoreIo, slot: u16, device: usize) {
         let Some(place) = self.slots.get_mut(usize::from(slot)) else { return };
@@ -277,7 +282,8 @@ impl Connection {
             }
             return Ok(());
         }
-        // The backend is done with its buffers: should the response not be posted, they end with the connection.
+        // The backend is done with its buffers: should the response not be posted, they end with
+        // the connection.
         self.set(slot, State::Receiving);
         self.on_device_outcome(io, slot, outcome)
     }

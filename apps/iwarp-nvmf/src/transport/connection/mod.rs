@@ -1,8 +1,8 @@
 //! One connection: the commands of one queue, from their capsules to their responses.
 //!
-//! Each entry of the queue has a slot: a receive, the capsule that arrives in it, and the state of its command. The
-//! receives of a turn's responses are posted again in one list before the core sends any of them, so a host never finds
-//! less room than its queue has entries.
+//! Each entry of the queue has a slot: a receive, the capsule that arrives in it, and the state of
+//! its command. The receives of a turn's responses are posted again in one list before the core
+//! sends any of them, so a host never finds less room than its queue has entries.
 //!
 //! ```text
 //! receive -> start -+-> respond
@@ -10,8 +10,8 @@
 //!                   +-> backend -> RDMA Write, respond
 //! ```
 //!
-//! What finds no data buffer, no room in a queue or no share of the turn waits in the list of that resource, and nothing
-//! else waits behind it.
+//! What finds no data buffer, no room in a queue or no share of the turn waits in the list of that
+//! resource, and nothing else waits behind it.
 
 mod compare;
 mod engine;
@@ -74,7 +74,8 @@ pub struct CoreIo {
     pub now_ms: u64,
 }
 
-/// Times that commands waited. They are part of usual work, so cores do not count them in one place each time.
+/// Times that commands waited. They are part of usual work, so cores do not count them in one place
+/// each time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waited {
     pub(super) turn: u64,
@@ -92,8 +93,8 @@ pub(super) struct Answered {
 }
 
 impl CoreIo {
-    /// Counts the latencies of what was sent before this turn's time: what a host sees, also where one turn takes a command
-    /// and posts its response.
+    /// Counts the latencies of what was sent before this turn's time: what a host sees, also where
+    /// one turn takes a command and posts its response.
     pub(super) fn count_latencies(&mut self) {
         for Answered { backend, reads, started_ns } in self.answered.drain(..) {
             if let Some(device) = self.backends.get(backend) {
@@ -238,7 +239,8 @@ impl Connection {
         self.start(io, slot, capsule_bytes)
     }
 
-    /// Fabrics 1.1, 2.1: a capsule holds at least the entry. Without a command identifier there is no response.
+    /// Fabrics 1.1, 2.1: a capsule holds at least the entry. Without a command identifier there is
+    /// no response.
     #[cold]
     fn end_for_short_capsule(&mut self, io: &mut CoreIo, byte_len: u32) -> Result<(), NvmfError> {
         io.count(TargetCounter::CapsulesShort);

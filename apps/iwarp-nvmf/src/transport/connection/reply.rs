@@ -1,4 +1,5 @@
-//! The end of a command: its data goes to the host, then its response, and its receive is posted again.
+//! The end of a command: its data goes to the host, then its response, and its receive is posted
+//! again.
 
 use ironwarp::{Context, PostError, QueuePair, RemoteMemory, STag, SendWr, Sge};
 use zerocopy::IntoBytes;
@@ -16,7 +17,8 @@ use crate::wire::sgl::DataPointer;
 type Source = Option<(Sge, RemoteMemory)>;
 
 impl Connection {
-    /// Ends a command: moves data to the host if the command reads, sends the response, posts the receive again.
+    /// Ends a command: moves data to the host if the command reads, sends the response, posts the
+    /// receive again.
     #[inline]
     pub(in crate::transport) fn reply(
         &mut self,
@@ -32,7 +34,8 @@ impl Connection {
             _ => None,
         };
         let key = place.pointer.and_then(|pointer| pointer.key_to_invalidate());
-        // A buffer is free when its bytes are copied into frames, which the completion of the response shows.
+        // A buffer is free when its bytes are copied into frames, which the completion of the
+        // response shows.
         let held = buffer.filter(|_| source.is_some());
         let is_piece = place.pieces.is_some() && source.is_some();
         let wr_id = if is_piece {
@@ -60,7 +63,8 @@ impl Connection {
                 }
                 (place.data, place.pointer, place.command) = (Data::None, None, None);
                 if is_piece {
-                    // The receive writes to where the piece is: it is posted when the piece is in its frames.
+                    // The receive writes to where the piece is: it is posted when the piece is in
+                    // its frames.
                     place.state = State::Sending;
                 } else {
                     (place.state, place.pieces) = (State::Receiving, None);
@@ -93,7 +97,8 @@ fn source(slot: &Slot, memory: &CoreMemory) -> Result<Source, NvmfError> {
     Ok(Some((sge, RemoteMemory { stag: STag(key), tagged_offset })))
 }
 
-/// Posts the RDMA Write of data and the response, both or none. The response arrives after the data (RFC 5040 s5.5).
+/// Posts the RDMA Write of data and the response, both or none. The response arrives after the data
+/// (RFC 5040 s5.5).
 #[inline]
 fn post_reply(
     ctx: &mut Context,

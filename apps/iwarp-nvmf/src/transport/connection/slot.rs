@@ -66,7 +66,8 @@ pub(in crate::transport) enum Data {
     Mapped(Sge),
 }
 
-/// Where the engine's data for the host is: the bytes that have arrived, those of the current piece, and all.
+/// Where the engine's data for the host is: the bytes that have arrived, those of the current
+/// piece, and all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::transport) struct Pieces {
     pub(in crate::transport) sent: u32,

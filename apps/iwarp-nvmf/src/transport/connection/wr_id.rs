@@ -1,7 +1,7 @@
 //! Identifiers of work requests: their kind, their connection, and a slot or a data buffer.
 //!
-//! 8 bits of kind, 24 bits of connection, 32 bits of slot or buffer. Requests to backends have 16 bits of epoch above the
-//! slot.
+//! 8 bits of kind, 24 bits of connection, 32 bits of slot or buffer. Requests to backends have 16
+//! bits of epoch above the slot.
 
 use crate::transport::buffers::BufferId;
 

@@ -1,10 +1,12 @@
 //! Connection requests of all clients of one listener.
 //!
-//! Whichever thread looks first reads the events of the listening context. It keeps what belongs to the client of another
-//! thread for that thread. A client is known by its address, because its stack has one of its own. A peer that cannot be
-//! served is rejected at once with the reason. What waits here is bounded by `limits.half_open` of the stack.
+//! Whichever thread looks first reads the events of the listening context. It keeps what belongs to
+//! the client of another thread for that thread. A client is known by its address, because its
+//! stack has one of its own. A peer that cannot be served is rejected at once with the reason. What
+//! waits here is bounded by `limits.half_open` of the stack.
 //!
-//! All clients' threads take the lock, so nothing is written under it: lines wait for the thread of the server, a few of them.
+//! All clients' threads take the lock, so nothing is written under it: lines wait for the thread of
+//! the server, a few of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -58,7 +60,8 @@ impl Arrivals {
         state.waiting.get_mut(&client)?.pop_front()
     }
 
-    /// Admits a client, if one has arrived. [`Arrivals::dismiss`] must follow when it has been served.
+    /// Admits a client, if one has arrived. [`Arrivals::dismiss`] must follow when it has been
+    /// served.
     pub fn next_client(&self) -> Option<Newcomer> {
         let mut state = self.lock();
         state.sort_events();
@@ -112,7 +115,8 @@ impl State {
         }
     }
 
-    /// Removes a request that has ended, and the client if it has not been served yet: its bound stays that of the stack.
+    /// Removes a request that has ended, and the client if it has not been served yet: its bound
+    /// stays that of the stack.
     fn forget(&mut self, ended: &ConnectionRequest) {
         let is_ended =
             |event: &Event| matches!(event, Event::ConnectRequest { request, .. } if request == ended);

@@ -1,7 +1,7 @@
 //! The control connection of an endpoint: connect, accept, and loss detection.
 //!
-//! A client connects to a server over the measured device, with a separate queue pair ([`ControlChannel`]). Its loss is
-//! recorded with the reason. No wait on it is unbounded.
+//! A client connects to a server over the measured device, with a separate queue pair
+//! ([`ControlChannel`]). Its loss is recorded with the reason. No wait on it is unbounded.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -54,7 +54,8 @@ impl Endpoint {
         self.control_loss.is_some()
     }
 
-    /// Returns the next event of a test's connections. Events of the control connection are handled here.
+    /// Returns the next event of a test's connections. Events of the control connection are handled
+    /// here.
     pub fn poll_event(&mut self) -> Option<Event> {
         loop {
             // Several clients may share a listener.
@@ -102,7 +103,8 @@ impl Endpoint {
         connected.context(peer)
     }
 
-    /// Accepts a client. The connection ends when `halt` is set, or when the client was silent for `timeout`.
+    /// Accepts a client. The connection ends when `halt` is set, or when the client was silent for
+    /// `timeout`.
     pub fn accept_client(
         &mut self,
         request: ConnectionRequest,
@@ -143,14 +145,16 @@ impl Endpoint {
         }
     }
 
-    /// Ends the control connection unless a slice that begins now is over within `limit`. `None`: it is over.
+    /// Ends the control connection unless a slice that begins now is over within `limit`. `None`:
+    /// it is over.
     pub fn limit_slice(&mut self, limit: Option<Duration>) {
         if let Some(control) = &mut self.control {
             control.limit_slice(limit);
         }
     }
 
-    /// Waits for the end of the control connection, which this end closes where it is to `initiate`.
+    /// Waits for the end of the control connection, which this end closes where it is to
+    /// `initiate`.
     pub fn close_control(&mut self, initiate: bool) {
         if initiate && let Some(control) = &self.control {
             let _ = self.ctx.disconnect(control.qp);
@@ -166,7 +170,8 @@ impl Endpoint {
         self.destroy_cq(control.cq, DISCONNECT_TIMEOUT);
     }
 
-    /// Destroys a completion queue once its queue pairs are gone. Returns whether that was within `timeout`.
+    /// Destroys a completion queue once its queue pairs are gone. Returns whether that was within
+    /// `timeout`.
     pub fn destroy_cq(&mut self, cq: CompletionQueue, timeout: Duration) -> bool {
         self.retry_until(timeout, |ctx| ctx.destroy_cq(cq))
     }

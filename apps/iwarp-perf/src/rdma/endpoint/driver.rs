@@ -18,7 +18,8 @@ pub enum Driver {
     Taken,
 }
 
-/// A worker that several threads poll, one at a time. A thread that finds it in use does not wait for it.
+/// A worker that several threads poll, one at a time. A thread that finds it in use does not wait
+/// for it.
 pub struct SharedWorker(Mutex<Worker>);
 
 impl SharedWorker {
@@ -26,7 +27,8 @@ impl SharedWorker {
         SharedWorker(Mutex::new(worker))
     }
 
-    /// Polls once, unless another thread does. With `takes_turns` threads share a processor, so each yields it.
+    /// Polls once, unless another thread does. With `takes_turns` threads share a processor, so
+    /// each yields it.
     #[inline]
     pub fn poll(&self, takes_turns: bool) {
         let idle = match self.0.try_lock() {
@@ -48,8 +50,8 @@ impl SharedWorker {
 }
 
 impl Driver {
-    /// A single worker is polled by this thread, or by a thread on `worker_processor`. Several workers have threads on the
-    /// processors of their configuration.
+    /// A single worker is polled by this thread, or by a thread on `worker_processor`. Several
+    /// workers have threads on the processors of their configuration.
     pub fn new(mut workers: Vec<Worker>, worker_processor: Option<usize>) -> Result<Self, SetupError> {
         match (workers.len(), worker_processor) {
             (1, None) => Ok(workers.pop().map_or(Driver::Taken, Driver::Inline)),
@@ -61,7 +63,8 @@ impl Driver {
         }
     }
 
-    /// Starts one thread per worker. The application's thread uses their idle policy while it waits.
+    /// Starts one thread per worker. The application's thread uses their idle policy while it
+    /// waits.
     fn spawn(workers: Vec<Worker>, processors: Vec<Option<usize>>) -> Result<Self, SetupError> {
         let idle = workers.first().map_or(IdlePolicy::Yield, Worker::idle_policy);
         let pairs = workers.into_iter().zip(&processors);
@@ -109,8 +112,8 @@ impl Driver {
         }
     }
 
-    /// Lets the cores process control messages without polling their devices. A message to one core is forwarded to the
-    /// others by it, so every core is polled again after the first one.
+    /// Lets the cores process control messages without polling their devices. A message to one core
+    /// is forwarded to the others by it, so every core is polled again after the first one.
     pub fn apply_control_requests(&mut self) -> Result<()> {
         self.with_workers(|workers| {
             for _ in 0..2 {

@@ -79,8 +79,8 @@ impl sleep::EventSource for Queue<'_> {
 }
 
 impl Endpoint {
-    /// Opens the device of a configuration. With `worker_processor` a thread on that processor polls the single worker.
-    /// `events` needs that, or several cores.
+    /// Opens the device of a configuration. With `worker_processor` a thread on that processor
+    /// polls the single worker. `events` needs that, or several cores.
     pub fn open(config: &str, worker_processor: Option<usize>, events: bool) -> Result<Self> {
         let (stack, workers) = Stack::builder(Config::from_toml(config)?).build()?;
         Self::new(stack, workers, worker_processor, events)
@@ -99,8 +99,8 @@ impl Endpoint {
         Ok(Endpoint { events: events && (worker_processor.is_some() || cores > 1), ..endpoint })
     }
 
-    /// One core of a stack of `cores`: its worker, polled by the user of this endpoint, and a context. Endpoints of one
-    /// domain can share memory.
+    /// One core of a stack of `cores`: its worker, polled by the user of this endpoint, and a
+    /// context. Endpoints of one domain can share memory.
     pub fn of_core(stack: &Arc<Stack>, worker: Worker, (cores, pd): (u16, ProtectionDomain)) -> Result<Self> {
         let own_core = Some(worker.core());
         let endpoint = Self::with_driver(stack.clone(), Driver::Inline(worker), pd, cores)?;
@@ -161,8 +161,8 @@ impl Endpoint {
         self.polled_cores().map(of).collect()
     }
 
-    /// Peers' atomic operations since the start: executed on the core that received them, forwarded to another core, and
-    /// those of the first on shared lines.
+    /// Peers' atomic operations since the start: executed on the core that received them, forwarded
+    /// to another core, and those of the first on shared lines.
     pub fn atomics(&self) -> [u64; 3] {
         let of = |core| self.counts(core, ["atomics_local_core", "atomics_forwarded", "atomics_shared"]);
         self.polled_cores().map(of).fold([0; 3], |sum, one| std::array::from_fn(|at| sum[at] + one[at]))
@@ -209,8 +209,8 @@ impl Endpoint {
         }
     }
 
-    /// Polls, and passes each event to `on_event`, until it returns a value. Fails when `what` takes longer than
-    /// `timeout` or the control connection is lost.
+    /// Polls, and passes each event to `on_event`, until it returns a value. Fails when `what`
+    /// takes longer than `timeout` or the control connection is lost.
     pub fn wait_for_events<T>(
         &mut self,
         timeout: Duration,
@@ -234,7 +234,8 @@ impl Endpoint {
         }
     }
 
-    /// Polls once and reaps. Where this end waits for events it sleeps until there is one, at most a few milliseconds.
+    /// Polls once and reaps. Where this end waits for events it sleeps until there is one, at most
+    /// a few milliseconds.
     #[inline]
     pub fn poll_or_wait_completions(
         &mut self,

@@ -1,7 +1,7 @@
 //! One listening stack for several clients: each gets an endpoint, for a thread of its own.
 //!
-//! The endpoints share the worker, and poll it in turn. Each has a context and a protection domain of its own, so no client
-//! reaches the memory of another, and what one waits for delays no other.
+//! The endpoints share the worker, and poll it in turn. Each has a context and a protection domain
+//! of its own, so no client reaches the memory of another, and what one waits for delays no other.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ pub struct SharedEndpoint {
 }
 
 impl SharedEndpoint {
-    /// Takes a listening endpoint that polls its only worker itself. At most `clients_max` clients are admitted at a time.
+    /// Takes a listening endpoint that polls its only worker itself. At most `clients_max` clients
+    /// are admitted at a time.
     pub fn new(endpoint: Endpoint, clients_max: usize) -> Result<Self> {
         let Endpoint { ctx, driver: Driver::Inline(worker), stack, .. } = endpoint else {
             return Err(Error::NoDevice);

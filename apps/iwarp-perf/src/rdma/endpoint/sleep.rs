@@ -1,8 +1,9 @@
 //! Waiting for completions by event: arm, reap, sleep, reap.
 //!
-//! A sleep ends at an event or after [`SLEEP_MAX`]. A completion found after a timed-out sleep was added after the queue was
-//! armed, so its event must arrive; if it does not, a wake-up was lost, which is an error. After an event without a
-//! completion the queue is armed again, since an event of an earlier arming can have disarmed it.
+//! A sleep ends at an event or after [`SLEEP_MAX`]. A completion found after a timed-out sleep was
+//! added after the queue was armed, so its event must arrive; if it does not, a wake-up was lost,
+//! which is an error. After an event without a completion the queue is armed again, since an event
+//! of an earlier arming can have disarmed it.
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -1,9 +1,11 @@
 //! Atomic operations on words of the server, one at a time or many in flight.
 //!
-//! All queue pairs visit all words, each in order from its own first word. FetchAdd adds 1. CmpSwap replaces the expected
-//! value by the next one, and fails after a change by another queue pair. So the value of a word is the number of operations
-//! that changed it, and after every slice the sum of the server's words must equal the client's count. A value returned to
-//! a queue pair must be larger than its previous value of the same word, since its operations execute in order (RFC 7306 s7).
+//! All queue pairs visit all words, each in order from its own first word. FetchAdd adds 1. CmpSwap
+//! replaces the expected value by the next one, and fails after a change by another queue pair. So
+//! the value of a word is the number of operations that changed it, and after every slice the sum
+//! of the server's words must equal the client's count. A value returned to a queue pair must be
+//! larger than its previous value of the same word, since its operations execute in order
+//! (RFC 7306 s7).
 
 use std::time::{Duration, Instant};
 
@@ -146,8 +148,8 @@ impl AtomicTest {
         known.expected[word] = value.wrapping_add(1);
     }
 
-    /// Waits until no operation is in flight, without a time limit: the owner of a word may be descheduled. The stack
-    /// closes the connection of an operation that makes no progress.
+    /// Waits until no operation is in flight, without a time limit: the owner of a word may be
+    /// descheduled. The stack closes the connection of an operation that makes no progress.
     fn drain(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<()> {
         let (mut polls, mut halted) = (0_u32, None);
         while self.in_flight > 0 {
@@ -181,7 +183,8 @@ impl RdmaTest for AtomicTest {
         Ok((Slice { errors, verified_bytes: slice.bytes, messages_by_qp, ..slice }, self.changed))
     }
 
-    /// The server's part of a slice. The stack alone executes operations; in the end the sum of the words is checked.
+    /// The server's part of a slice. The stack alone executes operations; in the end the sum of the
+    /// words is checked.
     fn run_server(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<ServerSlice> {
         while stop.raised().is_none() {
             self.poll(endpoint)?;

@@ -1,12 +1,12 @@
 //! One way: Sends, Writes, Writes with Immediate or Reads, up to the depth in flight.
 //!
-//! Both ends run the same loop. The client sends messages, or both ends do. Work requests are posted in lists; every n-th is
-//! signaled, and its completion covers all requests before it.
+//! Both ends run the same loop. The client sends messages, or both ends do. Work requests are
+//! posted in lists; every n-th is signaled, and its completion covers all requests before it.
 //!
-//! Sends and Immediate Data consume receives of the peer, and iWARP has no receiver-not-ready. So each message costs the
-//! sender a credit. An empty Send returns a fixed number of credits and costs none, since a few receives are kept beyond
-//! the credits. Validated Writes are checked in batches of `depth` messages: an empty Send requests the check, and an
-//! empty Send confirms it.
+//! Sends and Immediate Data consume receives of the peer, and iWARP has no receiver-not-ready. So
+//! each message costs the sender a credit. An empty Send returns a fixed number of credits and
+//! costs none, since a few receives are kept beyond the credits. Validated Writes are checked in
+//! batches of `depth` messages: an empty Send requests the check, and an empty Send confirms it.
 
 use std::time::{Duration, Instant};
 
@@ -170,7 +170,8 @@ impl BandwidthTest {
             self.credits[index].awaiting_check = false;
             self.ready.push(index);
         } else {
-            // All Writes of the batch were placed before the Send that requests the check (RFC 5040 s5.5).
+            // All Writes of the batch were placed before the Send that requests the check
+            // (RFC 5040 s5.5).
             for slot in 0..self.open.case.depth as usize {
                 let message = self.open.qps[index].received;
                 self.open.qps[index].received += 1;
@@ -187,7 +188,8 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// Counts a message of queue pair `index`, and checks the slot of memory that holds it where the case is validated.
+    /// Counts a message of queue pair `index`, and checks the slot of memory that holds it where
+    /// the case is validated.
     fn on_message(&mut self, index: usize, (memory_of, slot): (usize, usize)) -> Result<()> {
         let message = self.open.qps[index].received;
         self.open.qps[index].received += 1;
@@ -195,8 +197,9 @@ impl BandwidthTest {
         if self.open.case.validate { self.check(memory_of, slot, message) } else { Ok(()) }
     }
 
-    /// Posts a receive for the one that a message consumed, and returns credits in batches. A credit is returned after its
-    /// receive is posted. Receives of a queue pair's own are posted in batches too.
+    /// Posts a receive for the one that a message consumed, and returns credits in batches. A
+    /// credit is returned after its receive is posted. Receives of a queue pair's own are posted in
+    /// batches too.
     fn return_credit(&mut self, endpoint: &mut Endpoint, arrived: Arrived) -> Result<()> {
         let index = arrived.index;
         if self.open.has_srq() {
@@ -229,7 +232,8 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// Completes the current batch or run of unsignaled messages, and waits until no message is in flight.
+    /// Completes the current batch or run of unsignaled messages, and waits until no message is in
+    /// flight.
     fn drain(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<()> {
         // Messages after which a queue pair can stop: a batch, or a run up to a signaled message.
         let unit = match self.open.case.test {
@@ -254,7 +258,8 @@ impl BandwidthTest {
         Ok(())
     }
 
-    /// After the stop: drains this end and waits for the peer's messages. Returns the number of missing messages.
+    /// After the stop: drains this end and waits for the peer's messages. Returns the number of
+    /// missing messages.
     fn wait_for_remaining(&mut self, endpoint: &mut Endpoint, expected: u64) -> Result<u64> {
         if self.sends {
             self.drain(endpoint, StopCondition::unhalted(Budget::iterations(0, 0)))?;
@@ -334,7 +339,8 @@ impl RdmaTest for BandwidthTest {
     }
 }
 
-/// Posts the next messages in a list: a Send, Write or Read each, or a Write followed by Immediate Data with its number.
+/// Posts the next messages in a list: a Send, Write or Read each, or a Write followed by Immediate
+/// Data with its number.
 fn post_messages(
     endpoint: &mut Endpoint,
     case: &Case,

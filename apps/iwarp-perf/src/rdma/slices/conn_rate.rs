@@ -1,12 +1,15 @@
-//! Connection set-up: queue pairs are created, connected, closed and destroyed, `depth` of them at a time.
+//! Connection set-up: queue pairs are created, connected, closed and destroyed, `depth` of them at
+//! a time.
 //!
-//! Set-up is timed from the connect call to the event of the established connection: the TCP handshake and the MPA exchange.
-//! The rate counts a connection when both ends have closed it in order, so it includes the creation of the queue pair,
-//! one Send if the case has bytes, the disconnect and the destruction.
+//! Set-up is timed from the connect call to the event of the established connection: the TCP
+//! handshake and the MPA exchange. The rate counts a connection when both ends have closed it in
+//! order, so it includes the creation of the queue pair, one Send if the case has bytes, the
+//! disconnect and the destruction.
 //!
-//! The client closes first, so TIME-WAIT is on its side. The stack keeps a table of fixed size for it and replaces the
-//! oldest entry (`docs/semantics.md`), so one core does not run out of ports. With several cores each core can use only the
-//! ports whose flows it receives. A connect that finds no free port is tried again after [`PORT_PAUSE`].
+//! The client closes first, so TIME-WAIT is on its side. The stack keeps a table of fixed size for
+//! it and replaces the oldest entry (`docs/semantics.md`), so one core does not run out of ports.
+//! With several cores each core can use only the ports whose flows it receives. A connect that
+//! finds no free port is tried again after [`PORT_PAUSE`].
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -27,7 +30,8 @@ use crate::error::{Error, Result};
 
 /// The private data of a connection request of this test.
 const GREETING: &[u8] = b"iwarp-perf conn-rate";
-/// Completion queue entries for each connection: its Send and its receive, and as many of connections just destroyed.
+/// Completion queue entries for each connection: its Send and its receive, and as many of
+/// connections just destroyed.
 const CQES_PER_CONNECTION: u32 = 4;
 /// Failures in a row after which the slice fails: no later set-up can succeed either.
 const CONSECUTIVE_FAILURES_MAX: u32 = 64;
@@ -152,7 +156,8 @@ impl ConnRateTest {
         if endpoint.is_control_lost() { Err(Error::Halted) } else { Ok(()) }
     }
 
-    /// Sends the message, if the case has one, and disconnects. The stack closes when the peer has acknowledged it.
+    /// Sends the message, if the case has one, and disconnects. The stack closes when the peer has
+    /// acknowledged it.
     fn use_and_close(&mut self, endpoint: &mut Endpoint, qp: QueuePair) -> Result<()> {
         self.counts.established += 1;
         if self.framing.is_none() {
@@ -187,7 +192,8 @@ impl ConnRateTest {
         }
     }
 
-    /// Waits for the end of all connections. After a halt those that do not end soon are reset: the server may be gone.
+    /// Waits for the end of all connections. After a halt those that do not end soon are reset: the
+    /// server may be gone.
     fn finish_connections(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<()> {
         let start = Instant::now();
         while !self.connections.is_empty() {
@@ -235,7 +241,8 @@ impl ConnRateTest {
         Ok(())
     }
 
-    /// Counts the messages that arrived. A failed request is reported by the event of its connection.
+    /// Counts the messages that arrived. A failed request is reported by the event of its
+    /// connection.
     fn reap(&mut self, endpoint: &mut Endpoint) -> Result<()> {
         let bytes = self.open.case.bytes;
         let is_whole = |completion: &&Completion| {

@@ -1,9 +1,9 @@
 //! Round trips: Send, Send with Invalidate, Write, Read, Immediate Data, and Write with Immediate.
 //!
-//! One message is in flight at a time, on each queue pair in turn. iWARP has no receiver-not-ready, so both ends post
-//! receives ahead and replace each one used. Both ends poll the last byte of a Write, which changes with every message. An
-//! end that waits for events cannot poll a byte, so each Write is followed by an empty Send, which is delivered after it
-//! (RFC 5040 s5.5).
+//! One message is in flight at a time, on each queue pair in turn. iWARP has no receiver-not-ready,
+//! so both ends post receives ahead and replace each one used. Both ends poll the last byte of a
+//! Write, which changes with every message. An end that waits for events cannot poll a byte, so
+//! each Write is followed by an empty Send, which is delivered after it (RFC 5040 s5.5).
 
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,8 @@ impl LatencyTest {
         self.is_intact(index, if test == Test::ReadLat { 0 } else { message })
     }
 
-    /// Whether the last message that arrived holds the pattern of number `message`, where the case is validated.
+    /// Whether the last message that arrived holds the pattern of number `message`, where the case
+    /// is validated.
     fn is_intact(&self, index: usize, message: u64) -> Result<bool> {
         let (case, own) = (&self.open.case, &self.open.qps[index]);
         let (qp_ctx, slot) = match case.test {
@@ -89,8 +90,8 @@ impl LatencyTest {
         Ok(!case.validate || qp_ctx.sink_matches(case, slot, message, skipped_tail_bytes)?)
     }
 
-    /// Posts a message. Only a Read is signaled: for the others the reply implies completion, and a sleeping end must be
-    /// woken by arrivals only. A request that fails completes in any case.
+    /// Posts a message. Only a Read is signaled: for the others the reply implies completion, and a
+    /// sleeping end must be woken by arrivals only. A request that fails completes in any case.
     fn post_message(&self, endpoint: &mut Endpoint, index: usize, message: u64) -> Result<()> {
         let (case, qp_ctx) = (&self.open.case, &self.open.qps[index]);
         let (id, octets) = (wr_id(index, 0), message.to_be_bytes());
@@ -179,8 +180,8 @@ impl LatencyTest {
         }
     }
 
-    /// Replies to each message of a Send or Immediate Data, and to each announced Write. Replies are sent before the used
-    /// receives are replaced, since others are posted.
+    /// Replies to each message of a Send or Immediate Data, and to each announced Write. Replies
+    /// are sent before the used receives are replaced, since others are posted.
     fn reply_to_sends(&mut self, endpoint: &mut Endpoint, server: &mut ServerSlice) -> Result<()> {
         let count = self.open.poll(endpoint)?;
         if count == 0 {
@@ -255,9 +256,10 @@ impl LatencyTest {
 
 /// The messages of Send with Invalidate.
 ///
-/// The client binds a window for each message, as the initiator of a storage protocol does for each command. The Send
-/// behind the binding carries the STag in its last octets, and the reply invalidates it. The client checks that the
-/// completion of its receive names this STag (RFC 5040 s5.3).
+/// The client binds a window for each message, as the initiator of a storage protocol does for each
+/// command. The Send behind the binding carries the STag in its last octets, and the reply
+/// invalidates it. The client checks that the completion of its receive names this STag
+/// (RFC 5040 s5.3).
 impl LatencyTest {
     /// Binds the window to the first slot of the sink, and sends its next STag behind the binding.
     fn post_with_window(&mut self, endpoint: &mut Endpoint, index: usize, message: u64) -> Result<()> {

@@ -1,4 +1,5 @@
-//! Queue pairs that may have free slots. Checking all of them in every poll takes longer than most messages.
+//! Queue pairs that may have free slots. Checking all of them in every poll takes longer than most
+//! messages.
 
 use std::collections::VecDeque;
 

@@ -37,8 +37,8 @@ impl<'a> Timer<'a> {
         Timer { until, rate, started: now, measured_from, calls: 0, over: false }
     }
 
-    /// Whether the slice is over after `completed` messages. Unless halted it has at least one: on a slow path a large
-    /// message takes longer than the slice and would never be counted.
+    /// Whether the slice is over after `completed` messages. Unless halted it has at least one: on
+    /// a slow path a large message takes longer than the slice and would never be counted.
     pub fn is_over(&mut self, completed: u64) -> bool {
         self.calls += 1;
         let reads_clock = self.calls.is_multiple_of(CALLS_PER_CLOCK_READ);

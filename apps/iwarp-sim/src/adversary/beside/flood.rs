@@ -1,5 +1,5 @@
-//! A hostile host on a simulated link: it sends packets of one kind at a steady rate, some of them on connections that
-//! it opens for that.
+//! A hostile host on a simulated link: it sends packets of one kind at a steady rate, some of them
+//! on connections that it opens for that.
 
 use ironwarp_port::memory::MemoryPort;
 use ironwarp_sim::Node;
@@ -15,8 +15,8 @@ pub struct Visitors {
     place: Place,
     schedule: Schedule,
     guests: Vec<Guest>,
-    /// Its connections have been open at once. Packets that disturb them do not come before: they would keep its own
-    /// handshakes from ending.
+    /// Its connections have been open at once. Packets that disturb them do not come before: they
+    /// would keep its own handshakes from ending.
     was_open: bool,
     next_port: u16,
     /// Frames so far, without those in reply to what arrives, and those in reply.
@@ -31,7 +31,8 @@ pub struct Visitors {
     turns: u64,
 }
 
-/// The packets of a host: their kind, the first one's time, the interval of the others, and its connections at a time.
+/// The packets of a host: their kind, the first one's time, the interval of the others, and its
+/// connections at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     /// The kind.
@@ -214,7 +215,8 @@ impl Guest {
         }
     }
 
-    /// Resends what has had no acknowledgement for a while. A connection whose only packet is sent gives up instead.
+    /// Resends what has had no acknowledgement for a while. A connection whose only packet is sent
+    /// gives up instead.
     fn on_time(&mut self, now: Nanos, out: &mut Frames) {
         let unacked = self.peer.conn.unacked_bytes();
         let is_waiting = unacked > 0 || self.stage != Stage::Running;

@@ -1,9 +1,11 @@
-//! An honest client and a server of whole nodes, and a hostile host that attacks the server beside them.
+//! An honest client and a server of whole nodes, and a hostile host that attacks the server beside
+//! them.
 //!
-//! The client and the server write into each other's memory over four connections, which fills the client's cable in both
-//! directions. The server's core is busy for [`FRAME_COST`] with an honest frame, and for each frame of the hostile host
-//! as much longer as the packets of its kind cost more instructions than an honest one ([`Bounds`](super::Bounds)). All
-//! frames of the hostile host cost that, those of its handshakes too.
+//! The client and the server write into each other's memory over four connections, which fills the
+//! client's cable in both directions. The server's core is busy for [`FRAME_COST`] with an honest
+//! frame, and for each frame of the hostile host as much longer as the packets of its kind cost
+//! more instructions than an honest one ([`Bounds`](super::Bounds)). All frames of the hostile host
+//! cost that, those of its handshakes too.
 
 mod flood;
 pub mod star;
@@ -41,11 +43,13 @@ pub struct Kept {
     pub bytes: u64,
     /// Honest connections that ended.
     pub ended: u64,
-    /// Hostile packets, those in reply included, and those that found no room in the server's receive ring.
+    /// Hostile packets, those in reply included, and those that found no room in the server's
+    /// receive ring.
     pub hostile: u64,
     /// See above.
     pub refused: u64,
-    /// The attacker's connections that send packets of the kind, and those that the server has ended.
+    /// The attacker's connections that send packets of the kind, and those that the server has
+    /// ended.
     pub conns: usize,
     /// See above.
     pub ended_conns: u64,

@@ -1,4 +1,5 @@
-//! Three hosts on a switch: a client with a cable of 4 Gbit/s, a server and an attacker with 10 Gbit/s each.
+//! Three hosts on a switch: a client with a cable of 4 Gbit/s, a server and an attacker with 10
+//! Gbit/s each.
 
 use ironwarp_port::memory::{MemoryConfig, MemoryPort};
 use ironwarp_sim::{LinkConfig, Node, PortId, SimNet};
@@ -14,7 +15,8 @@ pub const SERVER: u8 = 2;
 /// The number of the attacker.
 pub const ATTACKER: u8 = 3;
 
-/// The time that the server's core takes for an ordinary frame: it can handle ten million in a second.
+/// The time that the server's core takes for an ordinary frame: it can handle ten million in a
+/// second.
 pub const FRAME_COST: Nanos = Nanos(100);
 
 /// Frames of each pool of a device.

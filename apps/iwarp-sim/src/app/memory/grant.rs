@@ -1,10 +1,11 @@
-//! Grants: pieces of memory that one side grants to the other for a time, by memory windows and fast regions.
+//! Grants: pieces of memory that one side grants to the other for a time, by memory windows and
+//! fast regions.
 //!
-//! The owner binds a tag to a piece of `shared`. When the bind has completed, the peer may write to the piece by that
-//! tag, one Write at a time, or read what the owner has written there. The owner invalidates the tag when no operation
-//! uses it. Where the tag belongs to one stream, the peer may invalidate it instead, by a Send after its own Writes
-//! and fenced after its own Reads. The owner may reuse the piece when the tag is invalid and every use of it has
-//! ended.
+//! The owner binds a tag to a piece of `shared`. When the bind has completed, the peer may write to
+//! the piece by that tag, one Write at a time, or read what the owner has written there. The owner
+//! invalidates the tag when no operation uses it. Where the tag belongs to one stream, the peer may
+//! invalidate it instead, by a Send after its own Writes and fenced after its own Reads. The owner
+//! may reuse the piece when the tag is invalid and every use of it has ended.
 //!
 //! Sources: RFC 5040 s5.2 and s5.3, RFC 5042 s6.
 

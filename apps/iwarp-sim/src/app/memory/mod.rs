@@ -1,5 +1,5 @@
-//! The application's memory: regions, each with a shadow of its expected contents, and the tags that grant access to
-//! parts of them.
+//! The application's memory: regions, each with a shadow of its expected contents, and the tags
+//! that grant access to parts of them.
 
 pub mod grant;
 pub mod pattern;

@@ -1,4 +1,5 @@
-//! Byte patterns that differ for every message and every offset in it, so that a misplaced byte is detected.
+//! Byte patterns that differ for every message and every offset in it, so that a misplaced byte is
+//! detected.
 
 /// The bytes of one message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

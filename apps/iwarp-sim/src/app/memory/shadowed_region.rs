@@ -1,8 +1,8 @@
 //! A registered region with a shadow copy of what it must hold.
 //!
-//! Operations in flight allocate pieces and release them when their contents are known. Every byte that is not
-//! allocated must equal the shadow at all times. So a byte written outside of its message is detected, even one
-//! outside of the region.
+//! Operations in flight allocate pieces and release them when their contents are known. Every byte
+//! that is not allocated must equal the shadow at all times. So a byte written outside of its
+//! message is detected, even one outside of the region.
 
 use ironwarp::{
     Access, Context, GuardZones, ProtectionDomain, Region, RemoteMemory, Sge, VerbsError, guarded,
@@ -55,7 +55,8 @@ impl ShadowedRegion {
         Ok(ShadowedRegion { region, guard_zones, shadow: vec![0; bytes], free, scratch: Vec::new() })
     }
 
-    /// Allocates a piece of `len` bytes at a random offset. Returns `None` where no gap is wide enough.
+    /// Allocates a piece of `len` bytes at a random offset. Returns `None` where no gap is wide
+    /// enough.
     pub fn alloc(&mut self, len: usize, rng: &mut SeededEntropy) -> Option<Piece> {
         if len == 0 {
             return Some(Piece::default());
@@ -132,8 +133,8 @@ impl ShadowedRegion {
         self.verify(piece)
     }
 
-    /// Checks that a piece holds only the part of the message that was placed before its stream ended, and its old
-    /// bytes elsewhere.
+    /// Checks that a piece holds only the part of the message that was placed before its stream
+    /// ended, and its old bytes elsewhere.
     pub fn expect_partial(
         &mut self,
         piece: Piece,
@@ -224,8 +225,9 @@ fn check_prefix(found: &[u8], old: &[u8], new: &[u8]) -> Option<String> {
     (found[placed..] != old[placed..]).then(fault)
 }
 
-/// Describes the first difference where segments of a message were placed in any order. RFC 5041 s5.3 allows that; our
-/// stack holds back the segment that ends the message until every earlier one has arrived.
+/// Describes the first difference where segments of a message were placed in any order.
+/// RFC 5041 s5.3 allows that; our stack holds back the segment that ends the message until every
+/// earlier one has arrived.
 fn check_segments(found: &[u8], old: &[u8], new: &[u8]) -> Option<String> {
     let neither = |at: &usize| found[*at] != old[*at] && found[*at] != new[*at];
     if let Some(at) = (0..found.len()).find(neither) {

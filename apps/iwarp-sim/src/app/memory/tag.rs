@@ -1,4 +1,5 @@
-//! Memory windows and fast regions: tags that work requests bind, to one piece of memory after another.
+//! Memory windows and fast regions: tags that work requests bind, to one piece of memory after
+//! another.
 
 use ironwarp::{Access, Context, FastRegion, ProtectionDomain, STag, SendWr, Sge, VerbsError, Window};
 use ironwarp_types::SeededEntropy;
@@ -54,7 +55,8 @@ impl Tag {
         });
     }
 
-    /// The request that binds it. `for_stream` limits a fast region to one stream, as every window is.
+    /// The request that binds it. `for_stream` limits a fast region to one stream, as every window
+    /// is.
     pub fn bind<'a>(&mut self, id: u64, over: &'a [Sge; 1], access: Access, for_stream: bool) -> SendWr<'a> {
         match self {
             Tag::Window(window) => SendWr::bind(id, window, over, access),

@@ -1,9 +1,11 @@
 //! Work requests that must fail. Each ends its own connection and affects no other.
 //!
-//! Takes a [`BadRequest`] from the plan, posts the request and records it. `check_completion` holds the allowed
-//! results: no byte of memory changes, and only the two sides of the session are affected.
+//! Takes a [`BadRequest`] from the plan, posts the request and records it. `check_completion` holds
+//! the allowed results: no byte of memory changes, and only the two sides of the session are
+//! affected.
 //!
-//! Sources: RFC 5040 s7 and s8.2 (errors found by the remote peer), RFC 5041 s7 (untagged buffers), the verbs of M2.
+//! Sources: RFC 5040 s7 and s8.2 (errors found by the remote peer), RFC 5041 s7 (untagged buffers),
+//! the verbs of M2.
 
 use ironwarp::{Access, CompletionOpcode, RemoteMemory, STag, SendWr, Sge, VerbsError};
 use ironwarp_types::{Entropy, SeededEntropy};
@@ -54,7 +56,8 @@ impl App {
             Ok(true) => {
                 self.work += 1;
                 tag.into_iter().for_each(|tag| ours.local_tags.push((u64::MAX, tag)));
-                // The owner may not reuse it before the session ends: a use of it may still be pending.
+                // The owner may not reuse it before the session ends: a use of it may still be
+                // pending.
                 theirs.add_grant_use(grant);
                 ours.pending_read_grants.extend(grant);
                 ours.on_bad_request_posted(theirs, posted);

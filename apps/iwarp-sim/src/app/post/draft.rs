@@ -1,4 +1,5 @@
-//! A request that has its memory and is not posted yet, and chains of such requests that one call posts.
+//! A request that has its memory and is not posted yet, and chains of such requests that one call
+//! posts.
 
 use ironwarp::{
     Access, AtomicOp, CompletionOpcode, Context, PostError, QueuePair, RemoteMemory, STag, SendWr, Sge,
@@ -262,7 +263,8 @@ pub fn post(
     outcome.map(|_| posted)
 }
 
-/// The number of the request in the chain that invalidates the tag which request `index` binds, or `u64::MAX`.
+/// The number of the request in the chain that invalidates the tag which request `index` binds, or
+/// `u64::MAX`.
 fn ends_by(chain: &[Draft], index: usize) -> u64 {
     let mut later = chain.iter().skip(index + 1);
     let ends =

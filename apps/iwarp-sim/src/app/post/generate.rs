@@ -31,7 +31,8 @@ pub struct RequestGenerator<'a> {
 }
 
 impl RequestGenerator<'_> {
-    /// Returns the next request, or several that belong together. Returns none where nothing can be posted now.
+    /// Returns the next request, or several that belong together. Returns none where nothing can be
+    /// posted now.
     pub fn next(&mut self, ours: &mut Side, theirs: &mut Side) -> Result<Vec<Draft>, VerbsError> {
         if let (Some((words, of_session)), Some(_)) = (self.words, &self.plan.words) {
             return Ok(self.next_on_words(words, of_session, ours, theirs).unwrap_or_default());
@@ -74,8 +75,8 @@ impl RequestGenerator<'_> {
         Some(draft)
     }
 
-    /// Chooses the next operation, if any is possible. A peer without memory takes only Sends, and a Send needs a
-    /// receive.
+    /// Chooses the next operation, if any is possible. A peer without memory takes only Sends, and
+    /// a Send needs a receive.
     fn opcode(&mut self, ours: &Side, theirs: &Side) -> Option<CompletionOpcode> {
         let may_send = theirs.has_credit(ours);
         match self.plan.opcode(self.rng) {
@@ -137,7 +138,8 @@ impl RequestGenerator<'_> {
         Some(draft)
     }
 
-    /// Replaces the address of some empty messages: RFC 5041 s5.2 does not check their tag and offset.
+    /// Replaces the address of some empty messages: RFC 5041 s5.2 does not check their tag and
+    /// offset.
     fn remote_or_random(&mut self, remote: RemoteMemory, len: usize) -> RemoteMemory {
         if len > 0 || self.rng.chance(500_000) {
             return remote;
@@ -154,7 +156,8 @@ impl RequestGenerator<'_> {
             && let Some(grant) = theirs.endable_grant()
         {
             grant.state = GrantState::Ending;
-            // The owner invalidates the tag when the Send arrives; Reads of it that are in flight would fail.
+            // The owner invalidates the tag when the Send arrives; Reads of it that are in flight
+            // would fail.
             draft.fenced = grant.uses > 0 && matches!(grant.usage, GrantUse::Read(_));
             draft.posted.grant = Some(grant.id);
             draft.kind = RequestKind::SendInvalidate(grant.remote.stag);
@@ -184,8 +187,8 @@ impl RequestGenerator<'_> {
         true
     }
 
-    /// Gives the request's local buffer a tag of its own. The tag is bound before the request, and invalidated by it
-    /// or after it.
+    /// Gives the request's local buffer a tag of its own. The tag is bound before the request, and
+    /// invalidated by it or after it.
     fn with_local_tag(&mut self, mut main: Draft, ours: &mut Side) -> Result<Vec<Draft>, VerbsError> {
         let len = main.posted.len;
         let (Some(memory), true) = (&ours.memory, len > 0 && main.inline.is_none()) else {

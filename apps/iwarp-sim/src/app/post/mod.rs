@@ -1,4 +1,5 @@
-//! Posts requests: registers a side's memory, posts its receives, and posts chains of send requests.
+//! Posts requests: registers a side's memory, posts its receives, and posts chains of send
+//! requests.
 
 mod bad_request;
 mod draft;
@@ -19,7 +20,8 @@ pub(crate) use generate::RequestGenerator;
 const INLINE_BYTES: usize = 256;
 
 impl Session {
-    /// Registers a side's memory in `pd`, and a small region in a protection domain without queue pairs.
+    /// Registers a side's memory in `pd`, and a small region in a protection domain without queue
+    /// pairs.
     pub fn register_memory(
         &mut self,
         side: usize,
@@ -76,7 +78,8 @@ impl Session {
         }
     }
 
-    /// Posts a chain of at most `most` requests to the send queue, until it is full. Returns how many were posted.
+    /// Posts a chain of at most `most` requests to the send queue, until it is full. Returns how
+    /// many were posted.
     pub fn post_sends(
         &mut self,
         side: usize,

@@ -1,8 +1,11 @@
-//! A shared receive queue: its posted receives, the senders' reservations, and when it must raise its limit event.
+//! A shared receive queue: its posted receives, the senders' reservations, and when it must raise
+//! its limit event.
 //!
-//! A sender to a side of this queue reserves a receive first. No more receives are reserved than are posted, so every
-//! message finds one. With several cores the receives are shared out to them, evenly when they are posted, and a message
-//! finds only those of its own core: as many are reserved as the core with the fewest has in any case. Where a session must find none, nothing is posted until every receive is used up.
+//! A sender to a side of this queue reserves a receive first. No more receives are reserved than
+//! are posted, so every message finds one. With several cores the receives are shared out to them,
+//! evenly when they are posted, and a message finds only those of its own core: as many are
+//! reserved as the core with the fewest has in any case. Where a session must find none, nothing is
+//! posted until every receive is used up.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -44,7 +47,8 @@ struct Limit {
     limit: u32,
     /// Fewest receives without a completion since it was armed.
     low: usize,
-    /// Whether the queue was below the limit when armed, so that the event must come by the next poll.
+    /// Whether the queue was below the limit when armed, so that the event must come by the next
+    /// poll.
     event_due: bool,
 }
 
@@ -53,7 +57,8 @@ impl AppSrq {
     pub fn new(ctx: &mut Context, plan: SrqPlan, cores: usize) -> Result<SharedAppSrq, VerbsError> {
         let pd = ctx.alloc_pd();
         let srq = ctx.create_srq(pd, plan.depth, plan.sges)?;
-        // Receives lie anywhere, with gaps. In twice the bytes all of them fit, which credits of several cores need.
+        // Receives lie anywhere, with gaps. In twice the bytes all of them fit, which credits of
+        // several cores need.
         let spare = if cores > 1 { 2 } else { 1 };
         let bytes = spare * plan.depth as usize * plan.room;
         let landing = ShadowedRegion::new(ctx, pd, bytes, Access::LOCAL_WRITE)?;
@@ -127,8 +132,8 @@ impl AppSrq {
 
     /// Returns whether a sender may reserve one more receive.
     pub fn has_credit(&self) -> bool {
-        // A post goes to the core with the fewest receives, so no core ever has more than its even part. All others may
-        // have that many, and the rest is on the core of this message.
+        // A post goes to the core with the fewest receives, so no core ever has more than its even
+        // part. All others may have that many, and the rest is on the core of this message.
         let elsewhere = (self.cores - 1) * (self.plan.depth as usize).div_ceil(self.cores);
         self.reserved + elsewhere < self.receives.len()
     }
@@ -143,7 +148,8 @@ impl AppSrq {
         self.reserved = self.reserved.saturating_sub(count);
     }
 
-    /// Stops posting for a session, unless it already does so for another one. Returns whether no receive is left.
+    /// Stops posting for a session, unless it already does so for another one. Returns whether no
+    /// receive is left.
     pub fn exhaust_for(&mut self, session: usize) -> bool {
         let ours = *self.exhausted_for.get_or_insert(session) == session;
         ours && self.receives.is_empty()
@@ -194,7 +200,8 @@ impl AppSrq {
         }
     }
 
-    /// Checks that no byte outside of the received messages was written. Receives that are still posted are released.
+    /// Checks that no byte outside of the received messages was written. Receives that are still
+    /// posted are released.
     pub fn close(&mut self) -> Result<(), String> {
         for (_, receive) in core::mem::take(&mut self.receives) {
             for piece in receive.pieces {

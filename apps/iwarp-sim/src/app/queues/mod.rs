@@ -1,8 +1,9 @@
-//! Completion queues as an application uses them: it polls some, arms others and sleeps, and resizes them under load.
+//! Completion queues as an application uses them: it polls some, arms others and sleeps, and
+//! resizes them under load.
 //!
-//! One run is one thread, so the expected wake-up is known exactly. Nothing completes between the poll of an empty
-//! queue and the arming. After that, the descriptor is readable if and only if a completion of the requested kind is
-//! in the queue.
+//! One run is one thread, so the expected wake-up is known exactly. Nothing completes between the
+//! poll of an empty queue and the arming. After that, the descriptor is readable if and only if a
+//! completion of the requested kind is in the queue.
 
 mod app_srq;
 
@@ -17,7 +18,8 @@ pub use app_srq::{AppSrq, SharedAppSrq};
 use crate::plan::HostPlan;
 use crate::text;
 
-/// Creates the completion queues of a host, and its shared receive queue with a completion queue of its own.
+/// Creates the completion queues of a host, and its shared receive queue with a completion queue of
+/// its own.
 pub fn make_queues(
     ctx: &mut Context,
     plan: &HostPlan,
@@ -78,8 +80,8 @@ impl AppCq {
         self.drained
     }
 
-    /// Reaps some completions, or all of a queue that is armed. A sleeping application reaps none until it is woken or
-    /// its sleep ends, unless `force` is set.
+    /// Reaps some completions, or all of a queue that is armed. A sleeping application reaps none
+    /// until it is woken or its sleep ends, unless `force` is set.
     pub fn reap(
         &mut self,
         now: Nanos,
@@ -158,8 +160,8 @@ impl AppCq {
         Ok(true)
     }
 
-    /// Resizes the queue. Returns whether it did: more entries may be in use than the new depth has, and the previous
-    /// resize may not be complete.
+    /// Resizes the queue. Returns whether it did: more entries may be in use than the new depth
+    /// has, and the previous resize may not be complete.
     pub fn resize(&mut self, ctx: &mut Context, rng: &mut SeededEntropy) -> Result<bool, VerbsError> {
         let [least, most] = self.depths;
         let depth = least + rng.below(u64::from(most - least) + 1) as u32;

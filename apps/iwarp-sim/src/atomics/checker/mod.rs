@@ -1,14 +1,15 @@
-//! Linearizability checker: searches for an order of effects, after Wing and Gong, with Lowe's memory of visited
-//! states.
+//! Linearizability checker: searches for an order of effects, after Wing and Gong, with Lowe's
+//! memory of visited states.
 //!
-//! Takes a history and the words at the end. A valid order explains every result, and no operation takes effect before
-//! its invocation or after its completion. Each stream's operations take effect in stream order, across words (RFC
-//! 7306 s5.4 and s7), and the words end as they are. An operation without a result may or may not have taken effect
-//! before its deadline. If it has not, no later operation of its stream has.
+//! Takes a history and the words at the end. A valid order explains every result, and no operation
+//! takes effect before its invocation or after its completion. Each stream's operations take effect
+//! in stream order, across words (RFC 7306 s5.4 and s7), and the words end as they are. An
+//! operation without a result may or may not have taken effect before its deadline. If it has not,
+//! no later operation of its stream has.
 //!
-//! [`search`] proposes an order and [`replay`], which shares no code with the search, executes it. So an invalid
-//! history never passes, whatever the search tries. The search is bounded; a history that is not decided within the
-//! bound counts as invalid, so that it is investigated.
+//! [`search`] proposes an order and [`replay`], which shares no code with the search, executes it.
+//! So an invalid history never passes, whatever the search tries. The search is bounded; a history
+//! that is not decided within the bound counts as invalid, so that it is investigated.
 
 mod replay;
 mod search;
@@ -26,7 +27,8 @@ struct Item<'a> {
     index: usize,
 }
 
-/// The input of the search: the streams without irrelevant operations, and a final read of all words.
+/// The input of the search: the streams without irrelevant operations, and a final read of all
+/// words.
 struct Case<'a> {
     streams: Vec<Vec<Item<'a>>>,
     words: usize,
@@ -36,8 +38,9 @@ struct Case<'a> {
 pub fn check(history: &History, end: &[u64]) -> Result<usize, String> {
     let last = Op::final_read(end);
     let case = Case::new(history, &last);
-    // Most values never recur. Then no operation may change a word while another one still has to read its value, and
-    // this rule makes backtracking rare. If no order is found under it, the search runs again without it.
+    // Most values never recur. Then no operation may change a word while another one still has to
+    // read its value, and this rule makes backtracking rare. If no order is found under it, the
+    // search runs again without it.
     let strict = Search::new(&case, true).run();
     let (found, before) = match strict {
         SearchResult::Order(..) => (strict, 0),

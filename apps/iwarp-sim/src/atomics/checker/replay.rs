@@ -1,7 +1,8 @@
 //! Executes an order of effects step by step against the history that it must explain.
 //!
-//! Takes the history, the words at the end, and the order as indices into the history. Returns the first
-//! contradiction. The verdict rests on this module, so it shares no code with the search that found the order.
+//! Takes the history, the words at the end, and the order as indices into the history. Returns the
+//! first contradiction. The verdict rests on this module, so it shares no code with the search that
+//! found the order.
 
 use super::observations;
 use crate::atomics::history::{History, Op, OpKind};
@@ -37,7 +38,8 @@ fn in_time<'a>(order: impl Iterator<Item = &'a Op>) -> Result<(), String> {
     Ok(())
 }
 
-/// Every result is explained once. Each stream keeps its order and omits only operations at its end.
+/// Every result is explained once. Each stream keeps its order and omits only operations at its
+/// end.
 fn in_streams(history: &History, order: &[(usize, usize)]) -> Result<(), String> {
     for (stream, ops) in history.streams.iter().enumerate() {
         let taken: Vec<usize> = order.iter().filter(|at| at.0 == stream).map(|at| at.1).collect();

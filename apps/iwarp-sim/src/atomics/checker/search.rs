@@ -1,10 +1,11 @@
 //! The search for an order of effects.
 //!
-//! A state is how far each stream has advanced and the value of each word; none is visited twice. Stream order keeps
-//! states few: only the first pending operation of each stream can be next. A completed operation that changes nothing
-//! is taken as soon as it matches, which never hurts. The search continues from the state with the fewest results
-//! left. An effect that no operation has read yet costs several results. So an operation without a result is tried
-//! where another one needs it, one before two, and rarely as a long chain of unread effects.
+//! A state is how far each stream has advanced and the value of each word; none is visited twice.
+//! Stream order keeps states few: only the first pending operation of each stream can be next. A
+//! completed operation that changes nothing is taken as soon as it matches, which never hurts. The
+//! search continues from the state with the fewest results left. An effect that no operation has
+//! read yet costs several results. So an operation without a result is tried where another one
+//! needs it, one before two, and rarely as a long chain of unread effects.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -35,11 +36,13 @@ pub struct Search<'a> {
     strict: bool,
     /// For each word and value, the streams that read it, and the last operation of each that does.
     observations: BTreeMap<(usize, u64), Vec<(usize, usize)>>,
-    /// For each word, the streams that change it without a result, and the last operation of each that does.
+    /// For each word, the streams that change it without a result, and the last operation of each
+    /// that does.
     unreturned: Vec<Vec<(usize, usize)>>,
     /// For each stream and index, the earliest deadline of the completed operations from there on.
     latest: Vec<Vec<u64>>,
-    /// For each stream, the indices of operations without a result but with a deadline, and the deadline.
+    /// For each stream, the indices of operations without a result but with a deadline, and the
+    /// deadline.
     deadlines: Vec<Vec<(usize, u64)>>,
     /// The origin of each state: its parent, and the number of steps of each stream.
     nodes: Vec<Node>,
@@ -156,8 +159,8 @@ impl<'a> Search<'a> {
         self.apply_ops_without_change(&mut state);
         let unobserved: usize = state.unobserved.iter().copied().map(usize::from).sum();
         let cost = state.left + UNOBSERVED_COST * unobserved;
-        // Two states with the same hash count as one. Then an order may be missed, and a valid history is
-        // investigated.
+        // Two states with the same hash count as one. Then an order may be missed, and a valid
+        // history is investigated.
         let mut hasher = DefaultHasher::new();
         (&state.next, &state.words).hash(&mut hasher);
         let visited = self.visited.entry(hasher.finish()).or_insert(usize::MAX);
@@ -277,8 +280,9 @@ impl<'a> Search<'a> {
         is_ahead(state, observations, but)
     }
 
-    /// An operation without a result is worth trying only if its new value is read, is final, or can be changed by
-    /// another such operation. Otherwise it is a dead end, because the final read covers every word.
+    /// An operation without a result is worth trying only if its new value is read, is final, or
+    /// can be changed by another such operation. Otherwise it is a dead end, because the final read
+    /// covers every word.
     fn is_useful(&self, state: &SearchState, stream: usize, op: &Op) -> bool {
         if op.has_returned() {
             return true;

@@ -103,7 +103,8 @@ fn an_operation_without_a_result_takes_effect_before_its_deadline() {
     assert!(!holds(vec![vec![lost(5)], vec![op(6, 7, add(0, 1), &[0])]], &[6]));
 }
 
-/// A read changes nothing. Taken too early, it would still exclude operations with a deadline from preceding it.
+/// A read changes nothing. Taken too early, it would still exclude operations with a deadline from
+/// preceding it.
 #[test]
 fn a_read_does_not_overtake_an_operation_with_a_deadline() {
     let lost = Op { effect_deadline: 5, ..op(1, NEVER, add(0, 5), &[]) };
@@ -133,7 +134,8 @@ fn a_required_effect_implies_the_earlier_effects_of_its_stream() {
     assert!(!holds(vec![lost(), sees(0, 7)], &[5, 7]), "the reads see the effects in the wrong order");
 }
 
-/// Twelve connections failed with six additions pending each; an observer reads the words after some of them.
+/// Twelve connections failed with six additions pending each; an observer reads the words after
+/// some of them.
 #[test]
 fn many_operations_without_a_result_are_decided_within_the_bound() {
     let by = |stream: u64, at: u64| (stream * 7 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -195,8 +197,8 @@ fn tries_everything(streams: &[Vec<Op>], next: &mut Vec<usize>, words: &[u64], e
     false
 }
 
-/// Executes operations of four streams on two words at random times between invocation and completion. Some streams
-/// fail, and some histories get one wrong entry.
+/// Executes operations of four streams on two words at random times between invocation and
+/// completion. Some streams fail, and some histories get one wrong entry.
 fn random_history(rng: &mut SeededEntropy) -> (Vec<Vec<Op>>, Vec<u64>) {
     let (mut words, mut now) = (vec![0; 2], 0);
     let mut streams: Vec<Vec<Op>> = (0..4).map(|_| Vec::new()).collect();

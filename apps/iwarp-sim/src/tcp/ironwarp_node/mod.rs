@@ -1,8 +1,10 @@
-//! A node of our network and TCP layers, driven as in the core loop, with a task for each connection.
+//! A node of our network and TCP layers, driven as in the core loop, with a task for each
+//! connection.
 //!
-//! One poll is one iteration: receive, timers, connect, read, transmit, acknowledgements. Takes frames from its port
-//! and the time. The progress of a connection that ends moves to the list of finished ones. [`Node::check`] returns
-//! the engine's invariant violations and the tasks' wrong bytes.
+//! One poll is one iteration: receive, timers, connect, read, transmit, acknowledgements. Takes
+//! frames from its port and the time. The progress of a connection that ends moves to the list of
+//! finished ones. [`Node::check`] returns the engine's invariant violations and the tasks' wrong
+//! bytes.
 
 mod setup;
 

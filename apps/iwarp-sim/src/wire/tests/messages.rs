@@ -25,7 +25,8 @@ fn check_all(ulpdus: &[Vec<u8>]) -> Result<Option<ReplyClaim>, String> {
     ulpdus.iter().try_fold(None, |_, ulpdu| rdmap_sender.on_ulpdu(ulpdu))
 }
 
-/// RFC 5041 s5.3, RFC 5040 s5: messages of a queue have consecutive numbers, and their segments are contiguous.
+/// RFC 5041 s5.3, RFC 5040 s5: messages of a queue have consecutive numbers, and their segments are
+/// contiguous.
 #[test]
 fn numbers_and_offsets_out_of_order_are_detected() {
     let first = untagged(3, false, [0, 1, 0], &[1; 8]);
@@ -36,7 +37,8 @@ fn numbers_and_offsets_out_of_order_are_detected() {
     assert!(check_all(&[first, tagged(0, true, 0, &[1])]).is_err(), "a Write within a Send");
 }
 
-/// No tagged message may occur within another one. A Send may occur between the segments of a Read Response only.
+/// No tagged message may occur within another one. A Send may occur between the segments of a Read
+/// Response only.
 #[test]
 fn messages_that_interrupt_others_are_detected() {
     let answer = tagged(2, false, 0, &[1; 4]);

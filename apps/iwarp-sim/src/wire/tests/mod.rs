@@ -110,7 +110,8 @@ fn an_out_of_order_segment_is_checked_when_the_gap_is_filled() {
     assert_eq!(see(&mut checker, segment(1, 44, &fpdu(3), 0, 60_000)), Ok(()));
 }
 
-/// RFC 9293 s3.8.6: a receiver must not shrink its window, and a sender must not exceed it except to probe.
+/// RFC 9293 s3.8.6: a receiver must not shrink its window, and a sender must not exceed it except
+/// to probe.
 #[test]
 fn windows_that_shrink_or_are_exceeded_are_detected() {
     let mut checker = started();

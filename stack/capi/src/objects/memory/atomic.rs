@@ -1,4 +1,5 @@
-//! Atomic operations of the program on its own registered memory, executed by the cores that own the words.
+//! Atomic operations of the program on its own registered memory, executed by the cores that own
+//! the words.
 
 use verbs::{AtomicOp, Region};
 
@@ -26,13 +27,14 @@ pub struct iw_atomic_op {
     pub swap_mask: u64,
 }
 
-/// Executes an atomic operation on the 8-byte word at `offset` bytes of local memory, atomically with those of all
-/// peers. Plain accesses are not atomic with it. The memory needs IW_ACCESS_LOCAL_WRITE; no connection and no
-/// extension is needed.
+/// Executes an atomic operation on the 8-byte word at `offset` bytes of local memory, atomically
+/// with those of all peers. Plain accesses are not atomic with it. The memory needs
+/// IW_ACCESS_LOCAL_WRITE; no connection and no extension is needed.
 ///
 /// The owner core of the word executes it, so its worker must be polled. An IW_WC_ATOMIC with
-/// IW_WC_FLAG_LOCAL_ATOMIC is added to `cq`, with the word's value before. Operations on words of one cache line
-/// execute in the order of the calls. If the memory is deregistered before, the completion has IW_WC_LOC_PROT_ERR.
+/// IW_WC_FLAG_LOCAL_ATOMIC is added to `cq`, with the word's value before. Operations on words of
+/// one cache line execute in the order of the calls. If the memory is deregistered before, the
+/// completion has IW_WC_LOC_PROT_ERR.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_atomic(
     ctx: *mut iw_ctx,
@@ -54,8 +56,9 @@ pub unsafe extern "C" fn iw_atomic(
     })
 }
 
-/// Returns the core that executes atomic operations on a word. Not meaningful with `rdmap.atomic_execution =
-/// "locked"` and for lines that the owner shares (`rdmap.atomic_share_after`).
+/// Returns the core that executes atomic operations on a word. Not meaningful with
+/// `rdmap.atomic_execution = "locked"` and for lines that the owner shares
+/// (`rdmap.atomic_share_after`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_owner_core(
     ctx: *mut iw_ctx,

@@ -41,8 +41,8 @@ pub const IW_ACCESS_REMOTE_ATOMIC: u32 = 8;
 /// IW_ACCESS_LOCAL_WRITE here.
 pub const IW_ACCESS_BIND: u32 = 16;
 
-/// The names of registered memory. Set `size` before the call. It is no message for a peer: a program sends the numbers
-/// that the peer needs in an order of its own.
+/// The names of registered memory. Set `size` before the call. It is no message for a peer: a
+/// program sends the numbers that the peer needs in an order of its own.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct iw_mr_info {
@@ -50,7 +50,8 @@ pub struct iw_mr_info {
     pub size: u32,
     /// The steering tag: the `lkey` of an element, and the number for the peer.
     pub stag: u32,
-    /// The tagged offset of the first byte, in work requests and for the peer: the address of that byte.
+    /// The tagged offset of the first byte, in work requests and for the peer: the address of that
+    /// byte.
     pub offset: u64,
     /// Length in bytes.
     pub length: u64,
@@ -60,17 +61,17 @@ pub struct iw_mr_info {
     pub reserved: u32,
 }
 
-/// Registers memory of the program: a pool of huge pages, a mapping, its heap. The program keeps it; nothing is
-/// copied or freed. Fails with IW_E_MEMORY if a byte is not mapped, or may not be read, or not be written where `access`
-/// lets the program or its peer write.
+/// Registers memory of the program: a pool of huge pages, a mapping, its heap. The program keeps
+/// it; nothing is copied or freed. Fails with IW_E_MEMORY if a byte is not mapped, or may not be
+/// read, or not be written where `access` lets the program or its peer write.
 ///
-/// The bytes must stay valid until `iw_mr_poll_deregistered` returns 1. Until a completion or a message of the peer
-/// shows that an operation is done, the program must not access bytes that the operation may write, and must not
-/// change bytes that it may read.
+/// The bytes must stay valid until `iw_mr_poll_deregistered` returns 1. Until a completion or a
+/// message of the peer shows that an operation is done, the program must not access bytes that the
+/// operation may write, and must not change bytes that it may read.
 ///
 /// # Safety
-/// `ctx` is null or a handle of this library. `address` is null or points to `length` bytes that fulfil the
-/// conditions above. `out` is null or valid for writes of one pointer.
+/// `ctx` is null or a handle of this library. `address` is null or points to `length` bytes that
+/// fulfil the conditions above. `out` is null or valid for writes of one pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_register(
     ctx: *mut iw_ctx,
@@ -106,12 +107,12 @@ pub unsafe extern "C" fn iw_mr_register_for_qp(
     }
 }
 
-/// As `iw_mr_register`, with all words owned by one core: atomic operations on them execute there, instead of on the
-/// core that each cache line's hash selects. This avoids messages between cores if all connections that use a word
-/// are on one core.
+/// As `iw_mr_register`, with all words owned by one core: atomic operations on them execute there,
+/// instead of on the core that each cache line's hash selects. This avoids messages between cores
+/// if all connections that use a word are on one core.
 ///
-/// Bytes that are registered several times must be pinned to the same core each time; otherwise the call fails with
-/// IW_E_MEMORY.
+/// Bytes that are registered several times must be pinned to the same core each time; otherwise the
+/// call fails with IW_E_MEMORY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_register_on_core(
     ctx: *mut iw_ctx,
@@ -154,8 +155,9 @@ unsafe fn register(
     }
 }
 
-/// Allocates and registers `length` zeroed bytes at a multiple of 4096, and stores their address. They are freed
-/// soon after `iw_mr_poll_deregistered` returns 1; until then the conditions of `iw_mr_register` apply.
+/// Allocates and registers `length` zeroed bytes at a multiple of 4096, and stores their address.
+/// They are freed soon after `iw_mr_poll_deregistered` returns 1; until then the conditions of
+/// `iw_mr_register` apply.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_alloc(
     ctx: *mut iw_ctx,
@@ -200,8 +202,8 @@ pub unsafe extern "C" fn iw_mr_query(mr: *const iw_mr, out: *mut iw_mr_info) -> 
     })
 }
 
-/// Invalidates the tag at once: no later message and no later request can use it. Cores may still finish a copy; the
-/// bytes are in use until `iw_mr_poll_deregistered` returns 1.
+/// Invalidates the tag at once: no later message and no later request can use it. Cores may still
+/// finish a copy; the bytes are in use until `iw_mr_poll_deregistered` returns 1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_deregister(mr: *mut iw_mr) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -219,8 +221,8 @@ pub unsafe extern "C" fn iw_mr_deregister(mr: *mut iw_mr) -> i32 {
     })
 }
 
-/// After `iw_mr_deregister`: returns 1 if the memory is unused, and the handle ends; returns 0 if not. Poll the
-/// workers and call again. A worker that is not polled does not delay it.
+/// After `iw_mr_deregister`: returns 1 if the memory is unused, and the handle ends; returns 0 if
+/// not. Poll the workers and call again. A worker that is not polled does not delay it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mr_poll_deregistered(mr: *mut iw_mr) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -265,7 +267,7 @@ unsafe fn raw_memory(address: *mut c_void, length: usize) -> Result<RawMemory, A
     if length > isize::MAX as usize {
         return Err(fault!(IW_E_VALUE, "length is longer than the address space"));
     }
-    // SAFETY: guaranteed by the caller. C has no references; the program accesses the bytes as the function's text
-    // states.
+    // SAFETY: guaranteed by the caller. C has no references; the program accesses the bytes as the
+    // function's text states.
     Ok(unsafe { RawMemory::new(base, length) })
 }

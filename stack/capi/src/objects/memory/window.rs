@@ -1,8 +1,8 @@
 //! Tags without memory of their own: memory windows and fast regions.
 //!
-//! A request binds the tag to a part of a region that has IW_ACCESS_BIND. Each binding has a new tag, which is known
-//! in advance, so that a program can send it to the peer in the same list of requests. A refused request does not
-//! consume a tag.
+//! A request binds the tag to a part of a region that has IW_ACCESS_BIND. Each binding has a new
+//! tag, which is known in advance, so that a program can send it to the peer in the same list of
+//! requests. A refused request does not consume a tag.
 
 use verbs::{FastRegion, ProtectionDomain, Quiescence, STag, SendWr, Window};
 
@@ -10,12 +10,12 @@ use crate::boundary::{ApiError, Slot, call, close_handle, create_handle, with, w
 use crate::objects::context::{iw_ctx, iw_pd};
 use crate::objects::queues::SendTarget;
 
-/// A memory window: a tag that IW_WR_BIND makes valid for the peer of one queue pair. Any thread may use the handle,
-/// one at a time. It outlives its context.
+/// A memory window: a tag that IW_WR_BIND makes valid for the peer of one queue pair. Any thread
+/// may use the handle, one at a time. It outlives its context.
 pub struct iw_mw(Slot<Bindable<Window>>);
 
-/// A fast region: registered memory whose address and tag are set by IW_WR_FAST_REGISTER, in the order of the send
-/// queue. Any thread may use the handle, one at a time. It outlives its context.
+/// A fast region: registered memory whose address and tag are set by IW_WR_FAST_REGISTER, in the
+/// order of the send queue. Any thread may use the handle, one at a time. It outlives its context.
 pub struct iw_fast_mr(Slot<Bindable<FastRegion>>);
 
 handle_kind!(iw_mw, Bindable<Window>, 5, "the window");
@@ -90,18 +90,18 @@ pub unsafe extern "C" fn iw_mw_query(mw: *const iw_mw, out: *mut iw_stag_info) -
     call(|| unsafe { write_sized(out, "out", with(mw, |window| Ok(window.info()))?) })
 }
 
-/// Ends the window's current binding at once, without a request and for any queue pair. A binding that waits in a
-/// send queue is not ended. Returns 1 when no core uses it any more, else 0: poll the workers and call again. The
-/// window can be bound again at any time.
+/// Ends the window's current binding at once, without a request and for any queue pair. A binding
+/// that waits in a send queue is not ended. Returns 1 when no core uses it any more, else 0: poll
+/// the workers and call again. The window can be bound again at any time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mw_invalidate(mw: *mut iw_mw) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(mw, |window| Ok(window.invalidate())) })
 }
 
-/// Destroys a window and invalidates its tag at once. A binding of it that waits in a send queue fails. Cores may
-/// still finish a copy; `iw_mw_invalidate` before this call, or `iw_mr_poll_deregistered` of the memory, shows when
-/// they have.
+/// Destroys a window and invalidates its tag at once. A binding of it that waits in a send queue
+/// fails. Cores may still finish a copy; `iw_mw_invalidate` before this call, or
+/// `iw_mr_poll_deregistered` of the memory, shows when they have.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mw_destroy(mw: *mut iw_mw) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -165,7 +165,8 @@ impl<T: HasStag> Bindable<T> {
         target: &mut impl SendTarget,
         request: impl FnOnce(&T) -> Result<SendWr<'a>, ApiError>,
     ) -> Result<(), ApiError> {
-        // Checked here, since the core could only end the connection; tags of another stack are meaningless to it.
+        // Checked here, since the core could only end the connection; tags of another stack are
+        // meaningless to it.
         if target.pd()? != self.pd {
             return Err(fault!(
                 IW_E_VALUE,

@@ -16,8 +16,8 @@ pub const IW_WC_BAD_RESP_ERR: u32 = 4;
 pub const IW_WC_LOC_QP_OP_ERR: u32 = 5;
 /// Another error.
 pub const IW_WC_GENERAL_ERR: u32 = 6;
-/// A window or fast region cannot be bound: it is bound already or destroyed, the rights exceed those of the window
-/// or memory, or the element is not within memory of its protection domain.
+/// A window or fast region cannot be bound: it is bound already or destroyed, the rights exceed
+/// those of the window or memory, or the element is not within memory of its protection domain.
 pub const IW_WC_MW_BIND_ERR: u32 = 7;
 
 /// A Send of any kind.
@@ -28,7 +28,8 @@ pub const IW_WC_WRITE: u32 = 1;
 pub const IW_WC_READ: u32 = 2;
 /// A receive, consumed by a Send.
 pub const IW_WC_RECV: u32 = 3;
-/// A receive, consumed by Immediate Data: its memory is unchanged, the eight octets are in `immediate`.
+/// A receive, consumed by Immediate Data: its memory is unchanged, the eight octets are in
+/// `immediate`.
 pub const IW_WC_RECV_IMMEDIATE: u32 = 4;
 /// Immediate Data that this side sent.
 pub const IW_WC_IMMEDIATE: u32 = 5;
@@ -66,7 +67,8 @@ pub struct iw_wc {
     pub flags: u32,
     /// With IW_WC_FLAG_INVALIDATED, the steering tag.
     pub invalidated_stag: u32,
-    /// With IW_WC_RECV_IMMEDIATE and IW_WC_IMMEDIATE, the eight octets; with IW_WC_FLAG_LOCAL_ATOMIC, the bytes of a uint64_t.
+    /// With IW_WC_RECV_IMMEDIATE and IW_WC_IMMEDIATE, the eight octets; with
+    /// IW_WC_FLAG_LOCAL_ATOMIC, the bytes of a uint64_t.
     pub immediate: [u8; 8],
 }
 

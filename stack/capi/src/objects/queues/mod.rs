@@ -83,8 +83,8 @@ pub struct iw_cq_attr {
     pub core: i32,
 }
 
-/// Sets the defaults: `depth` requests, all cores. `size` is sizeof(struct iw_cq_attr): programs call `iw_cq_attr_init`,
-/// which passes it.
+/// Sets the defaults: `depth` requests, all cores. `size` is sizeof(struct iw_cq_attr): programs
+/// call `iw_cq_attr_init`, which passes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_attr_init_sized(attr: *mut iw_cq_attr, size: usize, depth: u32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -114,16 +114,16 @@ pub(super) fn to_core(core: i32) -> Result<Option<u16>, ApiError> {
     if core < 0 { Ok(None) } else { u16::try_from(core).map(Some).map_err(|_| wrong()) }
 }
 
-/// Changes the depth of a completion queue, with work outstanding. A larger depth takes effect when the cores have
-/// processed the change.
+/// Changes the depth of a completion queue, with work outstanding. A larger depth takes effect when
+/// the cores have processed the change.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_resize(ctx: *mut iw_ctx, cq: iw_cq, depth: u32) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(ctx, |context| Ok(context.resize_cq(cq.to_rust(), depth)?)) })
 }
 
-/// Moves up to `count` completions into `wcs`, oldest first for each queue pair. Returns their number. `size` is
-/// sizeof(struct iw_wc): programs call `iw_cq_poll`, which passes it.
+/// Moves up to `count` completions into `wcs`, oldest first for each queue pair. Returns their
+/// number. `size` is sizeof(struct iw_wc): programs call `iw_cq_poll`, which passes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_poll_sized(
     ctx: *mut iw_ctx,
@@ -137,7 +137,8 @@ pub unsafe extern "C" fn iw_cq_poll_sized(
 }
 
 /// # Safety
-/// `handle` is null or a handle of this library; `wcs` is null or valid for writes of `count` values of `size` bytes each.
+/// `handle` is null or a handle of this library; `wcs` is null or valid for writes of `count`
+/// values of `size` bytes each.
 #[inline]
 unsafe fn poll_into<K: HandleKind>(
     handle: *const K,
@@ -160,16 +161,16 @@ unsafe fn poll_into<K: HandleKind>(
 /// Completions that are converted at a time, on the stack.
 const CHUNK: usize = 32;
 
-/// Requests one event at the queue's descriptor for its next completion, or its next solicited or failed one. Poll
-/// once more after this call: earlier completions raise no event.
+/// Requests one event at the queue's descriptor for its next completion, or its next solicited or
+/// failed one. Poll once more after this call: earlier completions raise no event.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_arm(ctx: *mut iw_ctx, cq: iw_cq, solicited_only: i32) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(ctx, |context| Ok(context.arm_cq(cq.to_rust(), solicited_only != 0)?)) })
 }
 
-/// Stores the queue's descriptor, an eventfd that becomes readable once for each arming; read its eight bytes. The
-/// queue owns it; do not close it. Any thread may wait for `fd`.
+/// Stores the queue's descriptor, an eventfd that becomes readable once for each arming; read its
+/// eight bytes. The queue owns it; do not close it. Any thread may wait for `fd`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_fd(ctx: *const iw_ctx, cq: iw_cq, fd: *mut i32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -187,8 +188,8 @@ pub struct iw_cq_info {
     pub size: u32,
     /// Requests that may be posted and not reaped. A larger depth is shown once it is in effect.
     pub depth: u32,
-    /// Reserved entries: for requests that are posted and not reaped, and not known to have ended without a
-    /// completion.
+    /// Reserved entries: for requests that are posted and not reaped, and not known to have ended
+    /// without a completion.
     pub reserved_cqes: u32,
     /// Uses by queue pairs: one that sends and receives into it counts twice.
     pub users: u32,
@@ -211,15 +212,17 @@ pub unsafe extern "C" fn iw_cq_query(ctx: *const iw_ctx, cq: iw_cq, out: *mut iw
     })
 }
 
-/// Destroys a completion queue. Fails with IW_E_STILL_USED while a queue pair uses it. A destroyed queue pair uses
-/// it until the core has released it, which `iw_event_poll` processes: poll workers and events, and call again.
+/// Destroys a completion queue. Fails with IW_E_STILL_USED while a queue pair uses it. A destroyed
+/// queue pair uses it until the core has released it, which `iw_event_poll` processes: poll workers
+/// and events, and call again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_destroy(ctx: *mut iw_ctx, cq: iw_cq) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe { with(ctx, |context| Ok(context.destroy_cq(cq.to_rust())?)) })
 }
 
-/// Creates a shared receive queue for `depth` receives on each core, of at most `max_sge` elements. Allocates.
+/// Creates a shared receive queue for `depth` receives on each core, of at most `max_sge` elements.
+/// Allocates.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_create(
     ctx: *mut iw_ctx,
@@ -250,8 +253,8 @@ pub struct iw_srq_attr {
     pub core: i32,
 }
 
-/// Sets the defaults: `depth` receives of `max_sge` elements, all cores. `size` is sizeof(struct iw_srq_attr): programs call
-/// `iw_srq_attr_init`, which passes it.
+/// Sets the defaults: `depth` receives of `max_sge` elements, all cores. `size` is sizeof(struct
+/// iw_srq_attr): programs call `iw_srq_attr_init`, which passes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_attr_init_sized(
     attr: *mut iw_srq_attr,
@@ -287,9 +290,9 @@ fn from_core(core: Option<u16>) -> i32 {
     core.map_or(-1, i32::from)
 }
 
-/// Requests one IW_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left on a core; immediately if fewer are left
-/// already. 0 cancels. A call replaces the one before: an event of that one which `iw_event_poll` has not returned is not
-/// returned any more.
+/// Requests one IW_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left on a core;
+/// immediately if fewer are left already. 0 cancels. A call replaces the one before: an event of
+/// that one which `iw_event_poll` has not returned is not returned any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_arm(ctx: *mut iw_ctx, srq: iw_srq, limit: u32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -329,7 +332,8 @@ pub unsafe extern "C" fn iw_srq_query(ctx: *mut iw_ctx, srq: iw_srq, out: *mut i
     })
 }
 
-/// Destroys a shared receive queue, as `iw_cq_destroy` does a completion queue. Receives posted to it are dropped.
+/// Destroys a shared receive queue, as `iw_cq_destroy` does a completion queue. Receives posted to
+/// it are dropped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_destroy(ctx: *mut iw_ctx, srq: iw_srq) -> i32 {
     // SAFETY: guaranteed by the caller.

@@ -16,8 +16,8 @@ use crate::objects::context::{iw_ctx, iw_pd};
 pub struct iw_qp_attr {
     /// sizeof(struct iw_qp_attr).
     pub size: u32,
-    /// The core that it connects from; negative: the one with the fewest queue pairs. A queue pair that accepts uses
-    /// the core of the connection.
+    /// The core that it connects from; negative: the one with the fewest queue pairs. A queue pair
+    /// that accepts uses the core of the connection.
     pub core: i32,
     /// The completion queue of sends.
     pub send_cq: iw_cq,
@@ -37,22 +37,24 @@ pub struct iw_qp_attr {
     pub ird: u16,
     /// Reads and atomic operations that this side may have outstanding at the peer (ORD).
     pub ord: u16,
-    /// Not 0: Sends and Writes complete when their bytes are copied, instead of when the peer has acknowledged them.
+    /// Not 0: Sends and Writes complete when their bytes are copied, instead of when the peer has
+    /// acknowledged them.
     pub complete_on_copy: u32,
-    /// The receives of `srq` that this queue pair's peer may use (RFC 5042 s6.4.3.1); 0: no limit. Beyond it,
-    /// IW_EVENT_SRQ_SHARE_EXCEEDED is raised.
+    /// The receives of `srq` that this queue pair's peer may use (RFC 5042 s6.4.3.1); 0: no limit.
+    /// Beyond it, IW_EVENT_SRQ_SHARE_EXCEEDED is raised.
     pub srq_share: u32,
     /// Not 0: a message beyond the share gets no receive, which ends its connection.
     pub srq_share_enforced: u32,
-    /// 1: places tagged segments beyond a gap before the gap is filled, where markers and CRCs allow it; 0: does not;
-    /// negative: as configured.
+    /// 1: places tagged segments beyond a gap before the gap is filled, where markers and CRCs
+    /// allow it; 0: does not; negative: as configured.
     pub place_out_of_order: i32,
-    /// The time in milliseconds after which unacknowledged sends, or Reads without a response, end the connection; 0: as
-    /// configured.
+    /// The time in milliseconds after which unacknowledged sends, or Reads without a response, end
+    /// the connection; 0: as configured.
     pub user_timeout_ms: u32,
     /// The time after which a peer whose window stays closed ends the connection; 0: as configured.
     pub zero_window_timeout_ms: u32,
-    /// Keep-alive probes without a reply that end the connection, 2 to 255; 0: as configured, by default none are sent.
+    /// Keep-alive probes without a reply that end the connection, 2 to 255; 0: as configured, by
+    /// default none are sent.
     pub keep_alive_probes: u32,
     /// With keep_alive_probes, the idle time before the first probe, in milliseconds.
     pub keep_alive_idle_ms: u32,
@@ -60,8 +62,8 @@ pub struct iw_qp_attr {
     pub keep_alive_interval_ms: u32,
 }
 
-/// Sets the defaults: 128 sends, 128 receives, 16 Reads each way, all completions in `cq`. `size` is
-/// sizeof(struct iw_qp_attr): programs call `iw_qp_attr_init`, which passes it.
+/// Sets the defaults: 128 sends, 128 receives, 16 Reads each way, all completions in `cq`. `size`
+/// is sizeof(struct iw_qp_attr): programs call `iw_qp_attr_init`, which passes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_attr_init_sized(attr: *mut iw_qp_attr, size: usize, cq: iw_cq) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -151,8 +153,9 @@ pub unsafe extern "C" fn iw_qp_query(ctx: *mut iw_ctx, qp: iw_qp, out: *mut iw_q
     })
 }
 
-/// Destroys a queue pair: an open connection is reset, and posted requests complete as IW_WC_WR_FLUSH_ERR once the core has
-/// carried out the call. The name is invalid from now on. Events that the core has raised may follow.
+/// Destroys a queue pair: an open connection is reset, and posted requests complete as
+/// IW_WC_WR_FLUSH_ERR once the core has carried out the call. The name is invalid from now on.
+/// Events that the core has raised may follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_destroy(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
     // SAFETY: guaranteed by the caller.

@@ -1,6 +1,7 @@
 //! Ends of queues that were split from their context, so that other threads post and poll.
 //!
-//! An end is a handle: one thread at a time, any thread. Different ends do not affect each other, nor the context.
+//! An end is a handle: one thread at a time, any thread. Different ends do not affect each other,
+//! nor the context.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -12,9 +13,11 @@ use crate::boundary::{Slot, alloc_handle, call, close_handle, create_handle, wit
 use crate::objects::context::iw_ctx;
 use crate::objects::post::{iw_recv_wr, iw_send_wr, post_each_srq, post_list, post_recvs, post_sends};
 
-/// Posts to the send queue of a queue pair that was split from its context. Used by one thread at a time.
+/// Posts to the send queue of a queue pair that was split from its context. Used by one thread at a
+/// time.
 pub struct iw_send_poster(Slot<SplitSends>);
-/// Posts to the receive queue of a queue pair that was split from its context. Used by one thread at a time.
+/// Posts to the receive queue of a queue pair that was split from its context. Used by one thread
+/// at a time.
 pub struct iw_recv_poster(Slot<RecvPoster>);
 /// Posts to a shared receive queue that was split from its context. Used by one thread at a time.
 pub struct iw_srq_poster(Slot<SrqPoster>);
@@ -26,10 +29,11 @@ handle_kind!(iw_recv_poster, RecvPoster, 9, "the receive poster");
 handle_kind!(iw_srq_poster, SrqPoster, 10, "the poster of a shared receive queue");
 handle_kind!(iw_cq_poller, CqPoller, 11, "the poller");
 
-/// Splits a queue pair from its context: `send` gets the end that posts to the send queue, `recv` the one that posts
-/// receives, each for any one thread. The context's calls that post fail with IW_E_SPLIT until the end is closed.
-/// Connecting, events, queries and `iw_qp_destroy` stay with the context. A queue pair that is destroyed keeps its slot
-/// until both ends are closed and `iw_event_poll` is called. Allocates.
+/// Splits a queue pair from its context: `send` gets the end that posts to the send queue, `recv`
+/// the one that posts receives, each for any one thread. The context's calls that post fail with
+/// IW_E_SPLIT until the end is closed. Connecting, events, queries and `iw_qp_destroy` stay with
+/// the context. A queue pair that is destroyed keeps its slot until both ends are closed and
+/// `iw_event_poll` is called. Allocates.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_split(
     ctx: *mut iw_ctx,
@@ -51,24 +55,24 @@ pub unsafe extern "C" fn iw_qp_split(
     })
 }
 
-/// Splits a completion queue from its context: `poller` gets the end that polls it on any one thread. `iw_cq_poll` and
-/// `iw_cq_resize` fail with IW_E_SPLIT until the end is closed. Allocates.
+/// Splits a completion queue from its context: `poller` gets the end that polls it on any one
+/// thread. `iw_cq_poll` and `iw_cq_resize` fail with IW_E_SPLIT until the end is closed. Allocates.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_split(ctx: *mut iw_ctx, cq: iw_cq, poller: *mut *mut iw_cq_poller) -> i32 {
     // SAFETY: guaranteed by the caller.
     unsafe { create_handle(poller, "poller", || with(ctx, |context| Ok(context.split_cq(cq.to_rust())?))) }
 }
 
-/// Splits a shared receive queue from its context: `poster` gets the end that posts to it from any one thread.
-/// `iw_srq_post_recv` fails with IW_E_SPLIT until the end is closed. Allocates.
+/// Splits a shared receive queue from its context: `poster` gets the end that posts to it from any
+/// one thread. `iw_srq_post_recv` fails with IW_E_SPLIT until the end is closed. Allocates.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_split(ctx: *mut iw_ctx, srq: iw_srq, poster: *mut *mut iw_srq_poster) -> i32 {
     // SAFETY: guaranteed by the caller.
     unsafe { create_handle(poster, "poster", || with(ctx, |context| Ok(context.split_srq(srq.to_rust())?))) }
 }
 
-/// Posts requests in order, as `iw_post_send_sized`. IW_E_NO_QP if the queue pair was destroyed, or its context closed.
-/// Programs call `iw_send_poster_post`.
+/// Posts requests in order, as `iw_post_send_sized`. IW_E_NO_QP if the queue pair was destroyed, or
+/// its context closed. Programs call `iw_send_poster_post`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_send_poster_post_sized(
     poster: *mut iw_send_poster,
@@ -85,8 +89,8 @@ pub unsafe extern "C" fn iw_send_poster_post_sized(
     }
 }
 
-/// Posts receives in order, as `iw_post_recv_sized`. IW_E_NO_QP if the queue pair was destroyed, or its context closed.
-/// Programs call `iw_recv_poster_post`.
+/// Posts receives in order, as `iw_post_recv_sized`. IW_E_NO_QP if the queue pair was destroyed, or
+/// its context closed. Programs call `iw_recv_poster_post`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_recv_poster_post_sized(
     poster: *mut iw_recv_poster,
@@ -99,8 +103,8 @@ pub unsafe extern "C" fn iw_recv_poster_post_sized(
     unsafe { post_recvs(poster, wrs, (size, count), posted, |end, wrs| end.post_recvs(wrs)) }
 }
 
-/// Posts receives to a shared queue in order, as `iw_srq_post_recv_sized`. IW_E_NO_SRQ if the queue was destroyed, or its
-/// context closed. Programs call `iw_srq_poster_post`.
+/// Posts receives to a shared queue in order, as `iw_srq_post_recv_sized`. IW_E_NO_SRQ if the queue
+/// was destroyed, or its context closed. Programs call `iw_srq_poster_post`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_poster_post_sized(
     poster: *mut iw_srq_poster,
@@ -115,8 +119,9 @@ pub unsafe extern "C" fn iw_srq_poster_post_sized(
     }
 }
 
-/// Moves up to `count` completions into `wcs`, as `iw_cq_poll_sized`. IW_E_NO_CQ if the queue was destroyed, or its context
-/// closed, and every completion is reaped. Programs call `iw_cq_poller_poll`.
+/// Moves up to `count` completions into `wcs`, as `iw_cq_poll_sized`. IW_E_NO_CQ if the queue was
+/// destroyed, or its context closed, and every completion is reaped. Programs call
+/// `iw_cq_poller_poll`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_poller_poll_sized(
     poller: *mut iw_cq_poller,
@@ -140,7 +145,8 @@ pub unsafe extern "C" fn iw_cq_poller_arm(poller: *mut iw_cq_poller, solicited_o
     })
 }
 
-/// Stores the queue's descriptor, as `iw_cq_fd`. It is open until the poller is closed and the queue destroyed.
+/// Stores the queue's descriptor, as `iw_cq_fd`. It is open until the poller is closed and the
+/// queue destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_cq_poller_fd(poller: *const iw_cq_poller, fd: *mut i32) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -164,7 +170,8 @@ pub unsafe extern "C" fn iw_recv_poster_close(poster: *mut iw_recv_poster) -> i3
     call(|| unsafe { close_handle(poster).map(drop) })
 }
 
-/// Closes an end: the context posts to the shared receive queue again. Also after the context is closed.
+/// Closes an end: the context posts to the shared receive queue again. Also after the context is
+/// closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_srq_poster_close(poster: *mut iw_srq_poster) -> i32 {
     // SAFETY: guaranteed by the caller.

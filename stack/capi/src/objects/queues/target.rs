@@ -1,4 +1,5 @@
-//! The queue pairs that requests are posted to: those of a context, and those that were split from one.
+//! The queue pairs that requests are posted to: those of a context, and those that were split from
+//! one.
 
 use verbs::{Context, PostError, ProtectionDomain, QueuePair, SendPoster, SendWr};
 

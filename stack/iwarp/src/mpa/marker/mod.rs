@@ -1,17 +1,19 @@
-//! Markers: pointers to the start of the FPDU, one every 512 octets of the stream (RFC 5044 s4.2, s4.3, s4.4).
+//! Markers: pointers to the start of the FPDU, one every 512 octets of the stream (RFC 5044 s4.2,
+//! s4.3, s4.4).
 //!
 //! ```text
 //! marker    | reserved:u16 = 0 | FPDUPTR:u16 | octets from the length field to the marker's first octet
 //! stream    |M 508 octets of FPDUs|M 508 octets of FPDUs|M ...     the first marker is before the first FPDU
 //! FPDU      |M?| n | ULPDU .. |M| .. ULPDU | pad |M?| CRC          a marker in front has FPDUPTR 0 and belongs to it
 //! ```
-//! Each direction has its own [`MarkerState`], which starts with full operation. Everything in the stream is a
-//! multiple of four octets, so a marker never splits a length field, another marker or a CRC.
+//! Each direction has its own [`MarkerState`], which starts with full operation. Everything in the
+//! stream is a multiple of four octets, so a marker never splits a length field, another marker or
+//! a CRC.
 //!
-//! The sender builds the FPDU without markers, then opens the gaps from the back. The receiver checks the CRC, which
-//! covers the markers, then the markers, then closes the gaps. Both move the octets after the first marker once.
-//! Streams without markers do not use this module. A marker that does not point to the start of its FPDU ends the
-//! stream with code 3.
+//! The sender builds the FPDU without markers, then opens the gaps from the back. The receiver
+//! checks the CRC, which covers the markers, then the markers, then closes the gaps. Both move the
+//! octets after the first marker once. Streams without markers do not use this module. A marker
+//! that does not point to the start of its FPDU ends the stream with code 3.
 
 use ironwarp_arch::crc32c;
 use ironwarp_llp::ByteStream;
@@ -37,10 +39,11 @@ const LENGTH_AFTER_MARKER: u16 = MARKER_BYTES as u16;
 /// Octets of FPDUs between two markers.
 const BETWEEN_MARKERS_BYTES: usize = INTERVAL_BYTES - MARKER_BYTES;
 
-/// The octets of FPDUs that fit in `room` octets with their markers, for any position of the markers: a multiple of
-/// four.
+/// The octets of FPDUs that fit in `room` octets with their markers, for any position of the
+/// markers: a multiple of four.
 ///
-/// RFC 5044 s4.5: MULPDU = EMSS - (6 + 4 * ceiling(EMSS / 512) + EMSS mod 4) is [`fpdu::mulpdu`] of this value.
+/// RFC 5044 s4.5: MULPDU = EMSS - (6 + 4 * ceiling(EMSS / 512) + EMSS mod 4) is [`fpdu::mulpdu`] of
+/// this value.
 pub const fn bytes_beside_markers(room: usize) -> usize {
     (room - room % 4).saturating_sub(MARKER_BYTES * room.div_ceil(INTERVAL_BYTES))
 }
@@ -48,7 +51,8 @@ pub const fn bytes_beside_markers(room: usize) -> usize {
 /// The position of one direction of a stream between two markers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MarkerState {
-    /// Octets since the start of the last marker: a multiple of four below 512. With 0, a marker is next.
+    /// Octets since the start of the last marker: a multiple of four below 512. With 0, a marker is
+    /// next.
     since_marker: u16,
 }
 
@@ -58,8 +62,8 @@ impl MarkerState {
         MarkerState { since_marker: 0 }
     }
 
-    /// Completes the FPDU whose ULPDU is at `room[2..2 + ulpdu_bytes]` and inserts its markers. Returns the total
-    /// length, or 0 if `room` is too short; then the state is unchanged.
+    /// Completes the FPDU whose ULPDU is at `room[2..2 + ulpdu_bytes]` and inserts its markers.
+    /// Returns the total length, or 0 if `room` is too short; then the state is unchanged.
     #[inline(never)]
     pub fn encode(&mut self, room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
         let layout = self.layout(fpdu::fpdu_bytes(ulpdu_bytes));
@@ -74,7 +78,8 @@ impl MarkerState {
         framed.len()
     }
 
-    /// Returns the length of the FPDU at the front of `bytes`, with its markers, once all of it has arrived.
+    /// Returns the length of the FPDU at the front of `bytes`, with its markers, once all of it has
+    /// arrived.
     #[inline(never)]
     pub fn whole_fpdu_bytes(&self, bytes: &impl ByteStream) -> Option<usize> {
         let mut head = [0; Self::HEAD_BYTES_MAX];
@@ -94,7 +99,8 @@ impl MarkerState {
         self.length_at() + LENGTH_BYTES
     }
 
-    /// Returns the length of the next FPDU with its markers. `head` is its first [`MarkerState::head_bytes`] octets.
+    /// Returns the length of the next FPDU with its markers. `head` is its first
+    /// [`MarkerState::head_bytes`] octets.
     pub fn framed_bytes(&self, head: &[u8]) -> Option<usize> {
         Some(self.layout_of(head)?.framed_bytes())
     }
@@ -117,15 +123,16 @@ impl MarkerState {
         self.marker_from(marker.saturating_add(1))
     }
 
-    /// Returns the distance of the last marker before `from`, if it is not before the current position.
+    /// Returns the distance of the last marker before `from`, if it is not before the current
+    /// position.
     pub fn marker_before(&self, from: u32) -> Option<u32> {
         let last = from.checked_sub(1)?;
         last.checked_sub(self.advanced_by(last).since_marker.into())
     }
 
-    /// Returns the start of the FPDU to which the marker at `marker` with these octets belongs. If a marker is
-    /// directly in front of the length field, the FPDU starts with that marker (RFC 5044 s4.3). `None` if the start
-    /// is before the current position or not possible.
+    /// Returns the start of the FPDU to which the marker at `marker` with these octets belongs. If
+    /// a marker is directly in front of the length field, the FPDU starts with that marker
+    /// (RFC 5044 s4.3). `None` if the start is before the current position or not possible.
     pub fn fpdu_start(&self, marker: u32, octets: [u8; MARKER_BYTES]) -> Option<u32> {
         let [_, _, high, low] = octets;
         let length_at = match u16::from_be_bytes([high, low & !3]) {
@@ -139,8 +146,8 @@ impl MarkerState {
         }
     }
 
-    /// Checks the CRC and the markers of a whole contiguous FPDU and returns its ULPDU. With markers inside, the
-    /// ULPDU is assembled in `scratch`.
+    /// Checks the CRC and the markers of a whole contiguous FPDU and returns its ULPDU. With
+    /// markers inside, the ULPDU is assembled in `scratch`.
     #[inline(never)]
     pub fn decode<'a>(
         &mut self,
@@ -157,7 +164,8 @@ impl MarkerState {
         ulpdu(content)
     }
 
-    /// Like [`MarkerState::decode`], for an FPDU that was gathered from several pieces. Its octets may be moved.
+    /// Like [`MarkerState::decode`], for an FPDU that was gathered from several pieces. Its octets
+    /// may be moved.
     #[inline(never)]
     pub fn decode_gathered<'a>(&mut self, framed: &'a mut [u8], crc: bool) -> Result<&'a [u8], MpaFault> {
         let layout = self.verify(framed, crc)?;
@@ -166,7 +174,8 @@ impl MarkerState {
         ulpdu(content)
     }
 
-    /// RFC 5044 s6, s8: the CRC is checked first, because only a correct CRC shows that the peer sent a wrong marker.
+    /// RFC 5044 s6, s8: the CRC is checked first, because only a correct CRC shows that the peer
+    /// sent a wrong marker.
     fn verify(&self, framed: &[u8], crc: bool) -> Result<Layout, MpaFault> {
         let (covered, field) = framed.split_last_chunk::<CRC_BYTES>().ok_or(MpaFault::Crc)?;
         if crc && crc32c(covered).to_le_bytes() != *field {
@@ -178,7 +187,8 @@ impl MarkerState {
         if agree { Ok(layout) } else { Err(MpaFault::Marker) }
     }
 
-    /// Returns the offset of the next FPDU's length field, which is after the marker if one is next.
+    /// Returns the offset of the next FPDU's length field, which is after the marker if one is
+    /// next.
     fn length_at(&self) -> usize {
         if self.since_marker == 0 { MARKER_BYTES } else { 0 }
     }
@@ -210,8 +220,8 @@ struct Layout {
 }
 
 impl Layout {
-    /// Returns the number of markers in the FPDU. A marker directly after the CRC belongs to the next FPDU (RFC 5044
-    /// s4.3).
+    /// Returns the number of markers in the FPDU. A marker directly after the CRC belongs to the
+    /// next FPDU (RFC 5044 s4.3).
     fn markers(&self) -> usize {
         self.content_bytes.saturating_sub(self.first).div_ceil(BETWEEN_MARKERS_BYTES)
     }
@@ -235,14 +245,14 @@ impl Layout {
         self.first + INTERVAL_BYTES * index
     }
 
-    /// RFC 5044 s4.3: octets from the length field to the marker, 0 for a marker between two FPDUs. 16 bits are
-    /// enough for a ULPDU of up to 64 768 octets.
+    /// RFC 5044 s4.3: octets from the length field to the marker, 0 for a marker between two FPDUs.
+    /// 16 bits are enough for a ULPDU of up to 64 768 octets.
     fn pointer(&self, index: usize) -> Option<u16> {
         u16::try_from(self.marker_at(index).saturating_sub(self.length_at())).ok()
     }
 
-    /// Returns whether marker `index` of a received FPDU points to its start. RFC 5044 s4.2: the reserved field is
-    /// ignored and the two low bits of the pointer count as zeros.
+    /// Returns whether marker `index` of a received FPDU points to its start. RFC 5044 s4.2: the
+    /// reserved field is ignored and the two low bits of the pointer count as zeros.
     fn marker_matches(&self, framed: &[u8], index: usize) -> bool {
         let marker = framed.get(self.marker_at(index)..).and_then(<[u8]>::first_chunk::<MARKER_BYTES>);
         let Some([_, _, high, low]) = marker else { return false };
@@ -255,8 +265,8 @@ impl Layout {
         (begin, self.content_bytes.saturating_sub(begin).min(BETWEEN_MARKERS_BYTES))
     }
 
-    /// Spreads the FPDU at the front of `framed` over all of `framed` and writes the markers, starting with the last
-    /// piece.
+    /// Spreads the FPDU at the front of `framed` over all of `framed` and writes the markers,
+    /// starting with the last piece.
     fn insert_markers(&self, framed: &mut [u8]) -> Option<()> {
         for index in (0..self.markers()).rev() {
             let (begin, bytes) = self.piece(index);

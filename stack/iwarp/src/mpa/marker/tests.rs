@@ -1,4 +1,5 @@
-//! Markers against the examples of the RFC and against an independent decoder that walks the stream.
+//! Markers against the examples of the RFC and against an independent decoder that walks the
+//! stream.
 
 use proptest::prelude::*;
 
@@ -40,8 +41,8 @@ fn slow_crc(bytes: &[u8]) -> u32 {
     })
 }
 
-/// An independent decoder of a stream with markers. Returns the ULPDUs. Every marker must point to its FPDU, every
-/// pad must be zero, and every CRC must be correct.
+/// An independent decoder of a stream with markers. Returns the ULPDUs. Every marker must point to
+/// its FPDU, every pad must be zero, and every CRC must be correct.
 fn decode(stream: &[u8]) -> Vec<Vec<u8>> {
     let (mut at, mut found) = (0, Vec::new());
     while at < stream.len() {
@@ -143,7 +144,8 @@ fn all_markers_of_one_fpdu_point_to_its_length_field() {
     }
 }
 
-/// RFC 5044 s4.5: MULPDU = EMSS - (6 + 4 * ceiling(EMSS / 512) + EMSS mod 4), and an FPDU of MULPDU always fits.
+/// RFC 5044 s4.5: MULPDU = EMSS - (6 + 4 * ceiling(EMSS / 512) + EMSS mod 4), and an FPDU of MULPDU
+/// always fits.
 #[test]
 fn mulpdu_with_markers_matches_the_formula_and_fits_at_every_phase() {
     for emss in 140..3000_usize {
@@ -157,7 +159,8 @@ fn mulpdu_with_markers_matches_the_formula_and_fits_at_every_phase() {
     assert_eq!(mulpdu(bytes_beside_markers(70_000)), MULPDU_BYTES_MAX);
 }
 
-/// RFC 5044 s3, s4.3: the longest, the empty and the shortest ULPDU at every phase. The pointer fits in 16 bits.
+/// RFC 5044 s3, s4.3: the longest, the empty and the shortest ULPDU at every phase. The pointer
+/// fits in 16 bits.
 #[test]
 fn the_shortest_and_longest_ulpdus_round_trip_at_every_phase() {
     for phase in (0..512).step_by(4) {
@@ -171,7 +174,8 @@ fn the_shortest_and_longest_ulpdus_round_trip_at_every_phase() {
     }
 }
 
-/// RFC 5044 s4.1: the length field can exceed the 64 768 octets that may be sent; the pointer cannot.
+/// RFC 5044 s4.1: the length field can exceed the 64 768 octets that may be sent; the pointer
+/// cannot.
 #[test]
 fn a_ulpdu_beyond_the_limit_is_not_encoded() {
     let mut room = vec![0; 70_000];
@@ -192,9 +196,8 @@ fn a_wrong_marker_is_reported_only_with_a_correct_crc() {
     }
 }
 
-/// RFC 5044 s4.2: the reserved field is ignored, and the two low bits of the pointer count as zeros. The CRC covers
-/// both.
-/// RFC 5044 s4.3.
+/// RFC 5044 s4.2: the reserved field is ignored, and the two low bits of the pointer count as
+/// zeros. The CRC covers both. RFC 5044 s4.3.
 #[test]
 fn reserved_bits_of_a_marker_are_ignored() {
     let mut framed = encoded(&mut at(0), &pattern(600), true);
@@ -214,8 +217,8 @@ fn a_buffer_that_is_too_short_leaves_the_state_unchanged() {
 }
 
 proptest! {
-    /// RFC 5044 s4.3: any FPDUs from any phase on, decoded by the independent decoder and by [`MarkerState`].
-    /// RFC 5044 s4.2.
+    /// RFC 5044 s4.3: any FPDUs from any phase on, decoded by the independent decoder and by
+    /// [`MarkerState`]. RFC 5044 s4.2.
     #[test]
     fn fpdus_of_every_size_keep_the_marker_positions(
         sizes in proptest::collection::vec(prop_oneof![0..40usize, 0..1500usize, 0..9000usize], 1..12),
@@ -229,7 +232,8 @@ proptest! {
         }
     }
 
-    /// Whatever arrives: what is taken for an FPDU lies within the octets, and has the length that its field says.
+    /// Whatever arrives: what is taken for an FPDU lies within the octets, and has the length that
+    /// its field says.
     #[test]
     fn hostile_octets_give_an_error_or_what_they_hold(
         octets in proptest::collection::vec(any::<u8>(), 0..2000),

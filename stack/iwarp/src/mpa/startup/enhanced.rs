@@ -3,8 +3,9 @@
 //! ```text
 //! |A|B| IRD: 14 bits |C|D| ORD: 14 bits |     the first four octets of the private data, when S is set
 //! ```
-//! A: peer-to-peer model, in which the initiator's first FPDU is a ready-to-receive indication (RTR). B, C, D: the
-//! kinds of RTR that the sender of the frame supports. Encoding and decoding cannot fail.
+//! A: peer-to-peer model, in which the initiator's first FPDU is a ready-to-receive indication
+//! (RTR). B, C, D: the kinds of RTR that the sender of the frame supports. Encoding and decoding
+//! cannot fail.
 
 /// Octets of the data. They reduce what is left for the application's private data.
 pub const ENHANCED_BYTES: usize = 4;
@@ -19,7 +20,8 @@ const READ: u16 = 0x4000;
 const DEPTH: u16 = 0x3fff;
 
 bitflags::bitflags! {
-    /// Kinds of ready-to-receive indication (RFC 6581 s9.2): an FPDU without payload that no application sees.
+    /// Kinds of ready-to-receive indication (RFC 6581 s9.2): an FPDU without payload that no
+    /// application sees.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct RtrKinds: u8 {
         /// Flag B: a Send, or an empty ULPDU.

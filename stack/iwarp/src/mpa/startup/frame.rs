@@ -3,9 +3,9 @@
 //! ```text
 //! | key, 16 octets | M C R S res:4 | revision:u8 | private data length:u16 | private data, 0..512 octets |
 //! ```
-//! With S, in revision 2, the private data begins with the four octets of [`Enhanced`]; the rest is the
-//! application's. Decodes a frame from the front of the in-order bytes once it is complete. A fault closes the
-//! connection.
+//! With S, in revision 2, the private data begins with the four octets of [`Enhanced`]; the rest is
+//! the application's. Decodes a frame from the front of the in-order bytes once it is complete. A
+//! fault closes the connection.
 
 use arrayvec::ArrayVec;
 use ironwarp_llp::ByteStream;
@@ -16,8 +16,8 @@ use super::{PrivateDataTooLong, StartupFault};
 
 /// The private data of an application.
 ///
-/// A frame carries up to 512 octets, or 508 with enhanced data. Linux siw and cxgb4 keep the length in 8 bits, so
-/// they handle at most 255 octets correctly, enhanced data included.
+/// A frame carries up to 512 octets, or 508 with enhanced data. Linux siw and cxgb4 keep the length
+/// in 8 bits, so they handle at most 255 octets correctly, enhanced data included.
 pub type PrivateData = ArrayVec<u8, PRIVATE_DATA_BYTES_MAX>;
 
 /// An encoded frame.
@@ -96,7 +96,8 @@ impl Frame {
 
     /// Takes the frame at the front of `bytes` once all of it has arrived.
     ///
-    /// A fault is reported with the first octet that shows it, without waiting for the rest of the frame.
+    /// A fault is reported with the first octet that shows it, without waiting for the rest of the
+    /// frame.
     pub fn decode(kind: Kind, bytes: &mut impl ByteStream) -> Result<Option<Frame>, StartupFault> {
         check_key(kind, bytes)?;
         let mut header = [0; HEADER_BYTES];
@@ -129,7 +130,8 @@ impl Frame {
     }
 }
 
-/// The largest private data of an application in one frame. RFC 6581 s9 uses four of the 512 octets of RFC 5044.
+/// The largest private data of an application in one frame. RFC 6581 s9 uses four of the 512 octets
+/// of RFC 5044.
 pub const fn private_data_bytes_max(enhanced: bool) -> usize {
     if enhanced { PRIVATE_DATA_BYTES_MAX - ENHANCED_BYTES } else { PRIVATE_DATA_BYTES_MAX }
 }
@@ -171,8 +173,8 @@ fn check_key(kind: Kind, bytes: &impl ByteStream) -> Result<(), StartupFault> {
     }
 }
 
-/// RFC 5044 s7.1.1: an unsupported revision closes the connection. Returns whether S is defined: in revision 1 it is
-/// a reserved bit, which is not checked (RFC 6581 s6).
+/// RFC 5044 s7.1.1: an unsupported revision closes the connection. Returns whether S is defined: in
+/// revision 1 it is a reserved bit, which is not checked (RFC 6581 s6).
 fn check_revision(revision: u8) -> Result<bool, StartupFault> {
     match revision {
         REVISION => Ok(false),

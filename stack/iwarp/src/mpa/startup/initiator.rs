@@ -16,7 +16,8 @@ pub struct Proposal {
     pub markers: bool,
     /// The enhanced data of revision 2. `None` means revision 1.
     pub enhanced: Option<Enhanced>,
-    /// The local read depths, unless the negotiation changes them. `enhanced` offers these or [`READS_UNNEGOTIATED`].
+    /// The local read depths, unless the negotiation changes them. `enhanced` offers these or
+    /// [`READS_UNNEGOTIATED`].
     pub reads: ReadDepths,
     /// The largest IRD that there are resources for.
     pub ird_max: u16,
@@ -33,13 +34,15 @@ pub struct Initiator {
 pub enum Progress {
     /// The reply is not complete yet.
     NeedMore,
-    /// The connection is accepted. Full operation begins with the next byte, which may already have arrived.
+    /// The connection is accepted. Full operation begins with the next byte, which may already have
+    /// arrived.
     Accepted {
         /// The private data of the peer's application.
         private_data: PrivateData,
         /// The negotiated terms.
         agreed: Negotiated,
-        /// The responder accepted on terms that cannot be met: the first FPDU is a Terminate with this error.
+        /// The responder accepted on terms that cannot be met: the first FPDU is a Terminate with
+        /// this error.
         fault: Option<MpaFault>,
     },
     /// The peer's application rejects. MPA has ended; TCP is still open.
@@ -85,7 +88,8 @@ impl Initiator {
     fn on_reply(&self, reply: Frame) -> Progress {
         let peer_reads = reply.enhanced.map(|enhanced| enhanced.reads);
         match (self.proposal.enhanced, reply.enhanced) {
-            // A rejection needs no enhanced data: its private data has the reason, and nothing is negotiated.
+            // A rejection needs no enhanced data: its private data has the reason, and nothing is
+            // negotiated.
             (Some(_), None) if reply.reject => {}
             // RFC 6581 s10: only an enhanced request has an enhanced reply.
             (Some(_), None) => return Progress::Fault(StartupFault::NotEnhanced),
@@ -115,7 +119,8 @@ impl Initiator {
     /// RFC 6581 s9.1 and s9.2, for an accepting reply.
     fn negotiate(&self, reply: &Enhanced, agreed: &mut Negotiated) -> Result<(), MpaFault> {
         let offered = self.proposal.enhanced.unwrap_or_default();
-        // The local ORD is at most the responder's IRD, unless the responder leaves that to the applications.
+        // The local ORD is at most the responder's IRD, unless the responder leaves that to the
+        // applications.
         if reply.reads.ird != READS_UNNEGOTIATED {
             agreed.reads.ord = agreed.reads.ord.min(reply.reads.ird);
         }
@@ -134,8 +139,8 @@ impl Initiator {
     }
 }
 
-/// Chooses the RTR among those that both sides support. A Write costs the responder least, and hardware supports
-/// Write and Read only. A Read counts against the responder's IRD.
+/// Chooses the RTR among those that both sides support. A Write costs the responder least, and
+/// hardware supports Write and Read only. A Read counts against the responder's IRD.
 fn choose_rtr(kinds: RtrKinds, responder: ReadDepths) -> Result<Rtr, MpaFault> {
     if kinds.contains(RtrKinds::WRITE) {
         Ok(Rtr::Write)

@@ -1,12 +1,13 @@
 //! MPA start-up: one Request Frame, one Reply Frame, then FPDUs only (RFC 5044 s7.1, RFC 6581).
 //!
-//! [`frame`] and [`enhanced`] encode and decode the frames. [`initiator`] and [`responder`] are the two sides. Each
-//! takes in-order bytes from the connection manager, which owns the timeouts and closes TCP. Both support revision 1
-//! and revision 2 with enhanced data; a responder replies in the revision of the request (RFC 6581 s10).
+//! [`frame`] and [`enhanced`] encode and decode the frames. [`initiator`] and [`responder`] are the
+//! two sides. Each takes in-order bytes from the connection manager, which owns the timeouts and
+//! closes TCP. Both support revision 1 and revision 2 with enhanced data; a responder replies in
+//! the revision of the request (RFC 6581 s10).
 //!
-//! A fault closes TCP at once, and nothing is sent (RFC 5044 s8, code 4). A rejection ends MPA; the connection
-//! manager then closes TCP (RFC 5044 s7.1.2, rules 2 and 3). An initiator that cannot meet the terms of the reply
-//! sends a Terminate after it (RFC 6581 s9).
+//! A fault closes TCP at once, and nothing is sent (RFC 5044 s8, code 4). A rejection ends MPA; the
+//! connection manager then closes TCP (RFC 5044 s7.1.2, rules 2 and 3). An initiator that cannot
+//! meet the terms of the reply sends a Terminate after it (RFC 6581 s9).
 
 pub mod enhanced;
 pub mod frame;
@@ -39,12 +40,13 @@ pub struct Negotiated {
     pub reads: ReadDepths,
     /// The RTR that this side, as initiator, must send before anything else.
     pub rtr_to_send: Option<Rtr>,
-    /// The kinds of RTR of which this side, as responder, must receive one before the connection is up. Empty if none
-    /// will be sent.
+    /// The kinds of RTR of which this side, as responder, must receive one before the connection is
+    /// up. Empty if none will be sent.
     pub rtr_awaited: RtrKinds,
 }
 
-/// The directions in which markers are in use (RFC 5044 s7.1.1). The receiver of each direction decides.
+/// The directions in which markers are in use (RFC 5044 s7.1.1). The receiver of each direction
+/// decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Markers {
     /// The peer wants markers in sent data.
@@ -60,7 +62,8 @@ pub enum StartupFault {
     /// The peer sent something other than an MPA frame.
     #[error("the peer does not speak MPA")]
     Key,
-    /// The peer sent the kind of frame that this side sends: both are initiators, or both are responders.
+    /// The peer sent the kind of frame that this side sends: both are initiators, or both are
+    /// responders.
     #[error("the peer has the same start-up role")]
     SameRole,
     /// The revision is not supported.
@@ -100,7 +103,8 @@ pub struct PrivateDataTooLong {
     pub allowed: usize,
 }
 
-/// A start-up frame as a source for TCP. It is one unit, because some peers require the whole frame in one segment.
+/// A start-up frame as a source for TCP. It is one unit, because some peers require the whole frame
+/// in one segment.
 #[derive(Clone, Debug)]
 pub struct StartupFrameSource {
     frame: FrameBytes,

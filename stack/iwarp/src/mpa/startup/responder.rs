@@ -50,8 +50,8 @@ pub enum Progress {
 }
 
 impl Responder {
-    /// Creates a responder. `crc` is false only if an administrator turned CRCs off (RFC 5044 s4.4). `markers` asks
-    /// for markers in received data.
+    /// Creates a responder. `crc` is false only if an administrator turned CRCs off
+    /// (RFC 5044 s4.4). `markers` asks for markers in received data.
     pub fn new(crc: bool, markers: bool) -> Self {
         Responder { crc_wanted: crc, markers_wanted: markers }
     }
@@ -60,8 +60,8 @@ impl Responder {
     pub fn on_bytes(&self, bytes: &mut impl ByteStream) -> Progress {
         match Frame::decode(Kind::Request, bytes) {
             Ok(None) => Progress::NeedMore,
-            // RFC 5044 s7.1.1: the private data does not match its length. No initiator may send FPDUs before the
-            // reply, so the bytes after the request can be nothing else.
+            // RFC 5044 s7.1.1: the private data does not match its length. No initiator may send
+            // FPDUs before the reply, so the bytes after the request can be nothing else.
             Ok(Some(_)) if bytes.available() > 0 => Progress::Fault(StartupFault::TrailingBytes),
             Ok(Some(request)) => self.on_request(request),
             Err(fault) => Progress::Fault(fault),
@@ -91,8 +91,8 @@ impl Decision {
         self.peer_enhanced
     }
 
-    /// Accepts. Full operation begins when the reply is sent. Nothing may follow the reply before the initiator's
-    /// first FPDU has arrived (RFC 5044 s7.1.2, rule 4).
+    /// Accepts. Full operation begins when the reply is sent. Nothing may follow the reply before
+    /// the initiator's first FPDU has arrived (RFC 5044 s7.1.2, rule 4).
     pub fn accept(
         self,
         params: ResponderParams,
@@ -114,16 +114,17 @@ impl Decision {
         Ok((frame.encode(), agreed))
     }
 
-    /// Rejects. MPA ends when the reply is sent; the connection manager then closes TCP. RFC 6581 s9.1: an enhanced
-    /// rejection may name acceptable depths in `wanted`; zeros name none.
+    /// Rejects. MPA ends when the reply is sent; the connection manager then closes TCP.
+    /// RFC 6581 s9.1: an enhanced rejection may name acceptable depths in `wanted`; zeros name
+    /// none.
     pub fn reject(self, wanted: ReadDepths, private_data: &[u8]) -> Result<FrameBytes, PrivateDataTooLong> {
         let private_data = frame::private_data(private_data, self.peer_enhanced.is_some())?;
         let enhanced = self.peer_enhanced.map(|peer_enhanced| Enhanced { reads: wanted, ..peer_enhanced });
         Ok(self.reply(true, enhanced, private_data).encode())
     }
 
-    /// RFC 6581 s10: the reply is enhanced if and only if the request is. It has the revision of the request, which
-    /// is the one that initiators expect.
+    /// RFC 6581 s10: the reply is enhanced if and only if the request is. It has the revision of
+    /// the request, which is the one that initiators expect.
     fn reply(self, reject: bool, enhanced: Option<Enhanced>, private_data: PrivateData) -> Frame {
         let Decision { crc, revision, .. } = self;
         let markers = self.markers.received && !reject;
@@ -138,8 +139,8 @@ fn negotiate(peer_enhanced: &Enhanced, local_kinds: RtrKinds, agreed: &mut Negot
         agreed.rtr_awaited = rtr_kinds(peer_enhanced, local_kinds, &mut agreed.reads);
         reply_data.rtr = agreed.rtr_awaited;
     }
-    // The initiator's ORD is the IRD that it would like here. The reply has the actual IRD, and the initiator stays
-    // within it.
+    // The initiator's ORD is the IRD that it would like here. The reply has the actual IRD, and the
+    // initiator stays within it.
     reply_data.reads.ird =
         if peer_enhanced.reads.ord == READS_UNNEGOTIATED { READS_UNNEGOTIATED } else { agreed.reads.ird };
     // The local ORD is at most the initiator's IRD.
@@ -152,13 +153,14 @@ fn negotiate(peer_enhanced: &Enhanced, local_kinds: RtrKinds, agreed: &mut Negot
     reply_data
 }
 
-/// Returns the kinds of RTR to name: those of the initiator that are accepted here, or all accepted ones if there are
-/// none.
+/// Returns the kinds of RTR to name: those of the initiator that are accepted here, or all accepted
+/// ones if there are none.
 ///
-/// A Read needs an IRD of at least 1. With an IRD of 0 a Read is not named, unless the initiator supports nothing
-/// else: then the IRD is raised to 1, as RFC 6581 s9.1 allows. Toward an initiator that negotiates no depths (ORD 0x3fff)
-/// s9.1 forbids to change the IRD, and s9.2 requires one kind: the others that are accepted here, or a Write if there are
-/// none, since a Write of no octets needs nothing here.
+/// A Read needs an IRD of at least 1. With an IRD of 0 a Read is not named, unless the initiator
+/// supports nothing else: then the IRD is raised to 1, as RFC 6581 s9.1 allows. Toward an initiator
+/// that negotiates no depths (ORD 0x3fff) s9.1 forbids to change the IRD, and s9.2 requires one
+/// kind: the others that are accepted here, or a Write if there are none, since a Write of no
+/// octets needs nothing here.
 fn rtr_kinds(peer_enhanced: &Enhanced, local_kinds: RtrKinds, reads: &mut ReadDepths) -> RtrKinds {
     let local_kinds = if local_kinds.is_empty() { RtrKinds::all() } else { local_kinds };
     let common = peer_enhanced.rtr & local_kinds;

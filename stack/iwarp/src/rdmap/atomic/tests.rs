@@ -206,7 +206,8 @@ fn every_refusal_has_its_error_code() {
     assert_eq!(named(AtomicResponse::decode(&[]).unwrap_err()), (0, 2, 0xff));
 }
 
-/// RFC7306-8.1-02: the header of the segment is included, and the header of an Atomic Request never is.
+/// RFC7306-8.1-02: the header of the segment is included, and the header of an Atomic Request never
+/// is.
 #[test]
 fn a_terminate_for_an_atomic_includes_only_its_ddp_header() {
     for fault in [WordError::Misaligned, AccessError::NoRight.into()] {

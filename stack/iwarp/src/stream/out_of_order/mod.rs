@@ -1,27 +1,30 @@
-//! Out-of-order placement: tagged segments beyond a gap are placed before their predecessors arrive (RFC 5041 s5.3).
+//! Out-of-order placement: tagged segments beyond a gap are placed before their predecessors arrive
+//! (RFC 5041 s5.3).
 //!
-//! It is off unless the queue pair enables it. It looks at the bytes that TCP holds beyond a gap and only places: no
-//! FPDU is consumed, no state of DDP or RDMAP changes, nothing is delivered, and no error is reported. Later each
-//! FPDU passes all checks in order, and only the copy is skipped ([`placed_runs`]).
+//! It is off unless the queue pair enables it. It looks at the bytes that TCP holds beyond a gap
+//! and only places: no FPDU is consumed, no state of DDP or RDMAP changes, nothing is delivered,
+//! and no error is reported. Later each FPDU passes all checks in order, and only the copy is
+//! skipped ([`placed_runs`]).
 //!
-//! A segment is placed out of order if all of these hold. Otherwise it is placed in order, and a counter shows the
-//! reason.
+//! A segment is placed out of order if all of these hold. Otherwise it is placed in order, and a
+//! counter shows the reason.
 //!
-//! - **Its start is known.** RFC 5044 s6 allows three ways: the length of the previous FPDU in the ordered stream, a
-//!   marker, or the lengths of valid FPDUs after one that a marker located. Beyond a gap only markers are left. A
-//!   segment boundary is no evidence: a receiver must not depend on it (appendix A.4), and middleboxes may cut the
-//!   stream elsewhere. Payload that looks like an FPDU, with a correct CRC, would then be accepted as one, and
-//!   the author of the payload could arrange that. A CRC detects accidents, not attacks. On streams with markers
-//!   the position of each marker follows from the octet count.
-//! - **Its CRC and its markers are correct.** Streams without CRCs place nothing out of order, because rule 2
-//!   requires valid FPDUs.
-//! - **It is tagged, and it does not end a message.** Applications poll the last octet of a Write, which implies that
-//!   everything before it was placed.
-//! - **It is a Write, or a Read Response within the missing part of the oldest Read.** The exact match with the Read
-//!   is checked in order.
-//! - **Its steering tag allows it now**: rights, bounds, protection domain, stream (RFC 5041 s7.1). The tag is
-//!   checked again in order, so a tag that was revoked in between ends the stream as usual. What was written while it
-//!   was valid remains.
+//! - **Its start is known.** RFC 5044 s6 allows three ways: the length of the previous FPDU in the
+//!   ordered stream, a marker, or the lengths of valid FPDUs after one that a marker located.
+//!   Beyond a gap only markers are left. A segment boundary is no evidence: a receiver must not
+//!   depend on it (appendix A.4), and middleboxes may cut the stream elsewhere. Payload that looks
+//!   like an FPDU, with a correct CRC, would then be accepted as one, and the author of the payload
+//!   could arrange that. A CRC detects accidents, not attacks. On streams with markers the position
+//!   of each marker follows from the octet count.
+//! - **Its CRC and its markers are correct.** Streams without CRCs place nothing out of order,
+//!   because rule 2 requires valid FPDUs.
+//! - **It is tagged, and it does not end a message.** Applications poll the last octet of a Write,
+//!   which implies that everything before it was placed.
+//! - **It is a Write, or a Read Response within the missing part of the oldest Read.** The exact
+//!   match with the Read is checked in order.
+//! - **Its steering tag allows it now**: rights, bounds, protection domain, stream (RFC 5041 s7.1).
+//!   The tag is checked again in order, so a tag that was revoked in between ends the stream as
+//!   usual. What was written while it was valid remains.
 //! - **No other out-of-order placement overlaps it**, and there is space to record it.
 //!
 //! Octets of the stream are placed at most once before their delivery: octets beyond a gap are not
@@ -30,8 +33,9 @@
 //! permanently. In order it ends the stream, unless the peer has retransmitted it correctly by
 //! then.
 //!
-//! Cost: without the setting, one branch for each tagged segment. With it, a CRC and the copy for each segment beyond
-//! a gap, while the processor would wait anyway. The CRC is computed again in order.
+//! Cost: without the setting, one branch for each tagged segment. With it, a CRC and the copy for
+//! each segment beyond a gap, while the processor would wait anyway. The CRC is computed again in
+//! order.
 
 mod placed_runs;
 
@@ -65,8 +69,8 @@ pub(super) struct OutOfOrderPlacement {
 type Placed = Result<(), Counter>;
 
 impl Stream<Mpa> {
-    /// Returns whether [`Stream::on_out_of_order`] can place anything: the queue pair enabled it, and received data
-    /// has markers and CRCs.
+    /// Returns whether [`Stream::on_out_of_order`] can place anything: the queue pair enabled it,
+    /// and received data has markers and CRCs.
     pub fn places_out_of_order(&self) -> bool {
         self.out_of_order.as_ref().is_some_and(|out_of_order| out_of_order.active)
     }
@@ -101,7 +105,8 @@ impl Stream<Mpa> {
         }
     }
 
-    /// Handles a whole FPDU. One that ends before `latest_start` arrived earlier and was already handled.
+    /// Handles a whole FPDU. One that ends before `latest_start` arrived earlier and was already
+    /// handled.
     fn on_out_of_order_fpdu<C>(
         &mut self,
         (fpdu, latest_start): (Range<u32>, u32),
@@ -150,8 +155,8 @@ impl<F: Framing> Stream<F> {
 
     /// Returns the right that a tagged segment needs, if it may be placed out of order.
     fn required_access(&self, header: &Tagged, payload_bytes: usize) -> Result<Access, Counter> {
-        // `docs/semantics.md`, Placement: the end of a Write is never placed out of order. The end of a response
-        // completes its Read.
+        // `docs/semantics.md`, Placement: the end of a Write is never placed out of order. The end
+        // of a response completes its Read.
         if header.last {
             return Err(Counter::IwarpOutOfOrderSkippedLast);
         }
@@ -240,8 +245,8 @@ impl OutOfOrderPlacement {
     }
 }
 
-/// Returns the start of an FPDU at or before the octets that arrived last, or else among them (RFC 5044 s6, rules 2
-/// and 3). A marker in front of an FPDU belongs to it (s4.3).
+/// Returns the start of an FPDU at or before the octets that arrived last, or else among them
+/// (RFC 5044 s6, rules 2 and 3). A marker in front of an FPDU belongs to it (s4.3).
 fn find_start(
     marker_state: &MarkerState,
     latest: &LatestArrival,

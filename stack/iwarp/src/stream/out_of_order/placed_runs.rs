@@ -5,10 +5,10 @@
 //!   |                       |=======|=======|            |=======|
 //!   0 . . . . . . . . . .  from            to . . . . . from     to        distances in the stream
 //! ```
-//! A run is a sequence of adjacent whole FPDUs that were placed. Its position is a distance from the next FPDU in
-//! order, so it shrinks as FPDUs are consumed. A run also has the range of memory that was written. The record says
-//! whether the next FPDU in order was already placed. The number of runs is limited, so no peer can use much memory;
-//! an FPDU without space is placed in order.
+//! A run is a sequence of adjacent whole FPDUs that were placed. Its position is a distance from
+//! the next FPDU in order, so it shrinks as FPDUs are consumed. A run also has the range of memory
+//! that was written. The record says whether the next FPDU in order was already placed. The number
+//! of runs is limited, so no peer can use much memory; an FPDU without space is placed in order.
 //!
 //! A run is valid only while nothing else writes to its memory. A placement in order to the same
 //! memory, by a Send too, removes the run, and its FPDUs are copied again in order. So the last
@@ -20,8 +20,8 @@ use core::ops::Range;
 use arrayvec::ArrayVec;
 use ironwarp_stats::Counter;
 
-/// The largest number of runs of one stream. A loss ends a run, and so does the last segment of a message: this
-/// covers a few losses in one window, or a few messages after one loss.
+/// The largest number of runs of one stream. A loss ends a run, and so does the last segment of a
+/// message: this covers a few losses in one window, or a few messages after one loss.
 pub(in crate::stream) const PLACED_RUNS_MAX: usize = 8;
 
 /// A run of FPDUs that were placed.
@@ -48,8 +48,9 @@ impl PlacedRuns {
         self.runs.iter().any(|run| contains(&run.octets, fpdu))
     }
 
-    /// Checks that the placement of an FPDU can be recorded. Returns the counter of why not: it overlaps an earlier
-    /// placement, and the order of the two would be lost, or there are already as many runs as allowed.
+    /// Checks that the placement of an FPDU can be recorded. Returns the counter of why not: it
+    /// overlaps an earlier placement, and the order of the two would be lost, or there are already
+    /// as many runs as allowed.
     pub(super) fn check(&self, fpdu: &Range<u32>, memory: &Range<usize>) -> Result<(), Counter> {
         if self.runs.iter().any(|run| overlap(&run.memory, memory)) {
             return Err(Counter::IwarpOutOfOrderSkippedOverlap);
@@ -133,8 +134,8 @@ impl PlacedRun {
         self.memory = self.memory.start.min(other.memory.start)..self.memory.end.max(other.memory.end);
     }
 
-    /// Moves `bytes` octets on. Returns whether the run is still valid. A run that would be cut does not match the
-    /// FPDUs in order.
+    /// Moves `bytes` octets on. Returns whether the run is still valid. A run that would be cut
+    /// does not match the FPDUs in order.
     fn shift(&mut self, bytes: u32) -> bool {
         let inside = self.octets.start == 0;
         let Some(end) = self.octets.end.checked_sub(bytes).filter(|&end| end > 0) else { return false };

@@ -10,11 +10,11 @@ use crate::rdmap::TerminatedHeaders;
 use crate::stream::{CompletionSink, Io, Stream, StreamCallbacks, StreamError};
 
 impl Stream<Mpa> {
-    /// Takes every whole FPDU from `bytes` and leaves incomplete ones. An FPDU in several pieces is gathered in
-    /// `scratch`, the core's buffer of `FPDU_MARKED_BYTES_MAX` octets.
+    /// Takes every whole FPDU from `bytes` and leaves incomplete ones. An FPDU in several pieces is
+    /// gathered in `scratch`, the core's buffer of `FPDU_MARKED_BYTES_MAX` octets.
     ///
-    /// An error is returned once. Afterwards all bytes are taken and dropped (RFC 5041 s7.1), so TCP continues to
-    /// acknowledge and the Terminate can be delivered.
+    /// An error is returned once. Afterwards all bytes are taken and dropped (RFC 5041 s7.1), so
+    /// TCP continues to acknowledge and the Terminate can be delivered.
     pub fn on_readable<C: StreamCallbacks>(
         &mut self,
         bytes: &mut impl ByteStream,
@@ -48,9 +48,11 @@ impl Stream<Mpa> {
         Ok(())
     }
 
-    /// [`Stream::on_readable`] for bytes in one piece, of a stream that [reads lent bytes](Stream::reads_lent_bytes).
-    /// `crc` is that of the first FPDU, if it was computed before. Returns how many bytes the stream took: the others are
-    /// no whole FPDU, or have to wait. Then [`Stream::state`] shows whether the stream ended, and [`Stream::error`] why.
+    /// [`Stream::on_readable`] for bytes in one piece, of a stream that
+    /// [reads lent bytes](Stream::reads_lent_bytes). `crc` is that of the first FPDU, if it was
+    /// computed before. Returns how many bytes the stream took: the others are no whole FPDU, or
+    /// have to wait. Then [`Stream::state`] shows whether the stream ended, and [`Stream::error`]
+    /// why.
     #[inline(always)]
     pub fn on_readable_fast<C: StreamCallbacks>(
         &mut self,
@@ -76,15 +78,16 @@ impl Stream<Mpa> {
         bytes.len().wrapping_sub(rest.len())
     }
 
-    /// Returns whether the stream may take bytes that are not in TCP's queue: in full operation, without markers and
-    /// without out-of-order placement.
+    /// Returns whether the stream may take bytes that are not in TCP's queue: in full operation,
+    /// without markers and without out-of-order placement.
     #[inline]
     pub fn reads_lent_bytes(&self) -> bool {
         self.receiving && self.may_send() && self.framing.rx_markers.is_none() && self.out_of_order.is_none()
     }
 
-    /// Returns the CRC of the first FPDU of `payload` and the sum of all of `payload`, from one pass over both. `None` if
-    /// the FPDU is short or incomplete, if CRCs are off, or if the processor needs two passes.
+    /// Returns the CRC of the first FPDU of `payload` and the sum of all of `payload`, from one
+    /// pass over both. `None` if the FPDU is short or incomplete, if CRCs are off, or if the
+    /// processor needs two passes.
     pub fn sum_with_crc(&self, payload: &[u8]) -> Option<(u32, PrefixCrc)> {
         let kernel = Kernel::detect().filter(|_| self.fast.on && self.framing.crc)?;
         // A multiple of four, so the sum behind it begins at an even offset.
@@ -94,8 +97,8 @@ impl Stream<Mpa> {
         Some((sum + checksum::sum(rest), PrefixCrc { bytes: bytes as u32, crc }))
     }
 
-    /// RFC 5044 s8: neither this FPDU nor anything after it is used. A responder's gate opens all the same: otherwise the
-    /// Terminate could not be sent.
+    /// RFC 5044 s8: neither this FPDU nor anything after it is used. A responder's gate opens all
+    /// the same: otherwise the Terminate could not be sent.
     #[cold]
     fn on_bad_fpdu<C: CompletionSink>(&mut self, fault: MpaFault, io: &mut Io<'_, C>) -> StreamError {
         self.sender.open_gate();

@@ -1,8 +1,8 @@
-//! The fast path of the receive side: the next Send in one segment, into the first element of the oldest
-//! receive.
+//! The fast path of the receive side: the next Send in one segment, into the first element of the
+//! oldest receive.
 //!
-//! It makes the checks of the general path in one comparison of the header, and leaves every segment that fails one to
-//! that path, before anything has changed: that path says why.
+//! It makes the checks of the general path in one comparison of the header, and leaves every
+//! segment that fails one to that path, before anything has changed: that path says why.
 
 use ironwarp_mem::{Access, AccessScope};
 
@@ -17,7 +17,8 @@ const SEND: u8 = Opcode::Send.control();
 const SEND_SOLICITED: u8 = Opcode::SendSolicited.control();
 
 impl<F: Framing> Stream<F> {
-    /// Delivers a Send in one segment. `None` if the general path must decide. Not inlined: it needs registers of its own.
+    /// Delivers a Send in one segment. `None` if the general path must decide. Tuning: not inlined,
+    /// as it needs registers of its own.
     #[inline(never)]
     pub(in crate::stream) fn place_send_fast<C: CompletionSink>(
         &mut self,

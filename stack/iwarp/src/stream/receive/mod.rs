@@ -1,8 +1,10 @@
-//! The receive side: from in-order bytes, or messages, to placed data, completions and pending responses.
+//! The receive side: from in-order bytes, or messages, to placed data, completions and pending
+//! responses.
 //!
-//! Every segment is checked in the order of the layers: the CRC of its frame, DDP header and buffer (RFC 5041 s7.1), RDMAP operation and
-//! version, then the rules of the operation (RFC 5040 s7.2). A segment is placed only after all checks, so a refused
-//! one does not change memory. The first refused segment ends the stream, and later ones are dropped.
+//! Every segment is checked in the order of the layers: the CRC of its frame, DDP header and buffer
+//! (RFC 5041 s7.1), RDMAP operation and version, then the rules of the operation (RFC 5040 s7.2). A
+//! segment is placed only after all checks, so a refused one does not change memory. The first
+//! refused segment ends the stream, and later ones are dropped.
 
 mod byte_stream;
 mod fast;
@@ -63,8 +65,8 @@ impl StreamFault {
     }
 }
 
-/// RFC 5040 s5.2.2: the Read that the segment should continue fails with the stream. The ready-to-receive indication
-/// is no posted request, so none fails with it.
+/// RFC 5040 s5.2.2: the Read that the segment should continue fails with the stream. The
+/// ready-to-receive indication is no posted request, so none fails with it.
 #[cold]
 #[inline(never)]
 pub(super) fn bad_response(error: Terminate, is_indication: bool) -> StreamFault {
@@ -75,9 +77,9 @@ pub(super) fn bad_response(error: Terminate, is_indication: bool) -> StreamFault
 }
 
 impl<F: Framing> Stream<F> {
-    /// Takes the next message of a lower layer whose messages are DDP segments (RFC 5041 s3). `Ok(false)`: a delivery waits
-    /// until no core uses a steering tag, so the message must be offered again. An error is returned once; afterwards
-    /// messages are dropped.
+    /// Takes the next message of a lower layer whose messages are DDP segments (RFC 5041 s3).
+    /// `Ok(false)`: a delivery waits until no core uses a steering tag, so the message must be
+    /// offered again. An error is returned once; afterwards messages are dropped.
     pub fn on_message<C: StreamCallbacks>(
         &mut self,
         ulpdu: &[u8],
@@ -95,8 +97,8 @@ impl<F: Framing> Stream<F> {
     /// Handles the ULPDU of the next frame.
     #[inline(always)]
     fn on_ulpdu<C: StreamCallbacks>(&mut self, ulpdu: &[u8], io: &mut Io<'_, C>) -> Result<(), StreamError> {
-        // RFC 5044 s7.1.2, rule 4: a responder may send once the initiator is in full operation. Its first frame may be
-        // a ready-to-receive indication.
+        // RFC 5044 s7.1.2, rule 4: a responder may send once the initiator is in full operation.
+        // Its first frame may be a ready-to-receive indication.
         let first = self.sender.open_gate();
         io.stats.count(Counter::IwarpRxFpdus);
         if first && self.is_rtr_send(ulpdu, io.stats) {
@@ -118,8 +120,8 @@ impl<F: Framing> Stream<F> {
     ) -> Result<(), StreamFault> {
         match Header::decode(ulpdu)? {
             (Header::Tagged(header), payload) => match Opcode::decode(header.ulp)? {
-                // The operation selects the right that a tagged segment needs, so it is decoded before the buffer is
-                // resolved.
+                // The operation selects the right that a tagged segment needs, so it is decoded
+                // before the buffer is resolved.
                 Opcode::Write => self.on_write_segment(&header, payload, io),
                 Opcode::ReadResponse => self.on_read_response(&header, payload, io),
                 _ => Err(RdmapFault::Opcode.into()),
@@ -152,7 +154,8 @@ impl<F: Framing> Stream<F> {
         Ok(())
     }
 
-    /// A segment of the response to the oldest local Read (RFC 5040 s5.2.2). It needs only the local write right.
+    /// A segment of the response to the oldest local Read (RFC 5040 s5.2.2). It needs only the
+    /// local write right.
     #[inline(never)]
     fn on_read_response<C: CompletionSink>(
         &mut self,
@@ -178,7 +181,8 @@ impl<F: Framing> Stream<F> {
         Ok(())
     }
 
-    /// Places a tagged payload. RFC 5041 s5.2: steering tag and offset of an empty segment are not checked.
+    /// Places a tagged payload. RFC 5041 s5.2: steering tag and offset of an empty segment are not
+    /// checked.
     #[inline]
     fn place_tagged<C>(
         &mut self,
@@ -213,7 +217,8 @@ impl<F: Framing> Stream<F> {
         }
         let wqe = io.receives.at(head);
         let opcode = self.check_send(header, payload.len(), wqe)?;
-        // RFC 5040 s5.3 and s7.2, checks 4 and 5: the tag is checked with the last segment, before that is placed.
+        // RFC 5040 s5.3 and s7.2, checks 4 and 5: the tag is checked with the last segment, before
+        // that is placed.
         if opcode.invalidates() && header.last {
             let checked =
                 io.memory.may_invalidate(STag(header.ulp_word), self.access_scope(), Invalidator::Remote);
@@ -224,8 +229,8 @@ impl<F: Framing> Stream<F> {
             MemoryView { memory: io.memory, scope: AccessScope::new(self.config.recv_pd, self.config.qp) };
         let from = self.recv_cursor;
         let placed = self.recv_cursor.scatter(wqe.scatter(), view, payload);
-        // The receive names memory that it may not use. This is an error of the local application, so the Terminate
-        // includes no header.
+        // The receive names memory that it may not use. This is an error of the local application,
+        // so the Terminate includes no header.
         placed.map_err(|_| {
             let status = CompletionStatus::LocalProtection;
             StreamFault::with_failed_wqe(RdmapFault::LocalCatastrophic, FailedWqe::Receive, status)
@@ -267,8 +272,8 @@ impl<F: Framing> Stream<F> {
         if opcode.is_send() { Ok(opcode) } else { Err(RdmapFault::Opcode.into()) }
     }
 
-    /// Looks for a newly posted receive, or takes one from the shared receive queue. A segment that is not the next
-    /// message is refused, so it takes none.
+    /// Looks for a newly posted receive, or takes one from the shared receive queue. A segment that
+    /// is not the next message is refused, so it takes none.
     pub(super) fn fetch_receive<C: SharedReceives>(
         &self,
         is_next: bool,
@@ -297,8 +302,8 @@ impl<F: Framing> Stream<F> {
         io.stats.count(Counter::IwarpRxSends);
     }
 
-    /// A Read Request (RFC 5040 s5.2.1, s7.2): one segment with exactly one header. The response is generated when it
-    /// is next to be sent.
+    /// A Read Request (RFC 5040 s5.2.1, s7.2): one segment with exactly one header. The response is
+    /// generated when it is next to be sent.
     #[inline(never)]
     fn on_read_request<C>(
         &mut self,
@@ -322,14 +327,16 @@ impl<F: Framing> Stream<F> {
         Ok(())
     }
 
-    /// The first request allocates the buffers of queue 1. Without memory it finds none (RFC 5041 s7.1).
+    /// The first request allocates the buffers of queue 1. Without memory it finds none
+    /// (RFC 5041 s7.1).
     #[inline]
     pub(super) fn reserve_responses(&mut self) -> Result<(), StreamFault> {
         if self.responses.reserve() { Ok(()) } else { Err(DdpFault::NoBuffer.into()) }
     }
 
-    /// Returns the size of a free buffer on queue 1. RFC 5040 s5.2.2: the IRD limits their number, and a request
-    /// beyond it finds none. RFC 7306 s5.2: Atomic Requests are longer and share the buffers.
+    /// Returns the size of a free buffer on queue 1. RFC 5040 s5.2.2: the IRD limits their number,
+    /// and a request beyond it finds none. RFC 7306 s5.2: Atomic Requests are longer and share the
+    /// buffers.
     pub(super) fn request_buffer_bytes(&self) -> Option<u32> {
         let bytes = if self.config.extensions.is_some() { ATOMIC_REQUEST_BYTES } else { READ_REQUEST_BYTES };
         self.responses.has_room().then_some(bytes as u32)
@@ -353,8 +360,8 @@ impl<F: Framing> Stream<F> {
         }
     }
 
-    /// The peer's Terminate (RFC 5040 s5.4). Its buffer has no size limit, and the headers that it includes are not
-    /// checked.
+    /// The peer's Terminate (RFC 5040 s5.4). Its buffer has no size limit, and the headers that it
+    /// includes are not checked.
     #[cold]
     fn on_terminate<C: CompletionSink>(
         &mut self,
@@ -402,7 +409,8 @@ impl<F: Framing> Stream<F> {
         end
     }
 
-    /// Returns the sequence number of the oldest Read or atomic operation without a complete response.
+    /// Returns the sequence number of the oldest Read or atomic operation without a complete
+    /// response.
     pub(super) fn oldest_unanswered<C>(&self, io: &Io<'_, C>) -> Option<u32> {
         let mut answered = self.send_progress.reads_done;
         let mut seq = io.sends.head();

@@ -1,5 +1,5 @@
-//! Atomic operations on words of other cores, as a stream sees them: when it forwards which operation, and its
-//! responses.
+//! Atomic operations on words of other cores, as a stream sees them: when it forwards which
+//! operation, and its responses.
 
 use super::atomic::{ATOMIC, at, request, segment, word, words};
 use super::*;
@@ -40,8 +40,8 @@ fn sent_originals(side: &mut Endpoint) -> Vec<u64> {
     ulpdus(&side.pull(SEGMENT_BYTES)).iter().map(original).collect()
 }
 
-/// The owner core gets exactly the peer's requests. Its outcomes are sent in the order of the requests, between those
-/// of this core.
+/// The owner core gets exactly the peer's requests. Its outcomes are sent in the order of the
+/// requests, between those of this core.
 #[test]
 fn operations_are_forwarded_and_their_outcomes_sent_in_order() {
     let (mut side, region, [here, there]) = side(8);
@@ -71,8 +71,8 @@ fn operations_are_forwarded_and_their_outcomes_sent_in_order() {
     assert_eq!(side.counted(Counter::AtomicsLocalCore), 1);
 }
 
-/// RFC7306-5.4-09, RFC 7306 s7: nothing is forwarded while an earlier Read Response is incomplete. It is forwarded as
-/// soon as the last segment is sent.
+/// RFC7306-5.4-09, RFC 7306 s7: nothing is forwarded while an earlier Read Response is incomplete.
+/// It is forwarded as soon as the last segment is sent.
 #[test]
 fn an_operation_is_forwarded_after_the_earlier_read_is_answered() {
     let (mut side, _, _) = side(8);
@@ -111,8 +111,9 @@ fn a_send_does_not_wait_for_another_core() {
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(1, Ok(0), io) && stream.wants_tx(io)));
 }
 
-/// RFC7306-8.1-02, RFC7306-8.2-08: a refusal of the owner core ends the stream when it is the next response. The
-/// Terminate includes the header of the refused request, and no later response is sent.
+/// RFC7306-8.1-02, RFC7306-8.2-08: a refusal of the owner core ends the stream when it is the next
+/// response. The Terminate includes the header of the refused request, and no later response is
+/// sent.
 #[test]
 fn a_refusal_of_the_owner_core_ends_the_stream_in_order() {
     let (mut side, region, [_, there]) = side(8);

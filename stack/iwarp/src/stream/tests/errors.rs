@@ -55,8 +55,8 @@ enum Includes {
 }
 
 impl ErrorFixture {
-    /// Feeds one segment and checks everything: the error, the Terminate on the wire, memory, completions, and that
-    /// nothing more is sent or read.
+    /// Feeds one segment and checks everything: the error, the Terminate on the wire, memory,
+    /// completions, and that nothing more is sent or read.
     fn refuses(mut self, ulpdu: &[u8], layer: u8, etype: u8, code: u8, includes: Includes) {
         let error = Terminate { layer, etype, code };
         assert_eq!(self.side.feed(&framed(ulpdu)), Err(StreamError::Failed(error)));
@@ -250,7 +250,8 @@ fn a_message_of_another_rdmap_version_is_refused() {
         let mut header = untagged(3, 0, 1, 0);
         header.ulp = version | 3;
         fixture().refuses(&with_payload(header, b"x"), 0, 2, 5, Includes::Segment);
-        // A Read Request is an untagged segment: the Terminate includes its header, not its payload.
+        // A Read Request is an untagged segment: the Terminate includes its header, not its
+        // payload.
         let v = fixture();
         let mut request = read_request(1, v.buffer.stag(), v.buffer.base_to(), 64);
         request[1] = version | 1;
@@ -334,7 +335,8 @@ fn a_write_to_the_sink_of_a_read_is_refused() {
     v.refuses(&ulpdu, 1, 1, 0, Includes::Segment);
 }
 
-/// The sink is deregistered before the response arrives. The Read reports that, and later requests are flushed.
+/// The sink is deregistered before the response arrives. The Read reports that, and later requests
+/// are flushed.
 #[test]
 fn a_read_whose_sink_was_deregistered_fails() {
     let (mut a, mut b) = pair();
@@ -351,8 +353,8 @@ fn a_read_whose_sink_was_deregistered_fails() {
     assert_eq!(ids(&a.log.sends), [(1, CompletionStatus::LocalProtection), (2, FLUSHED)]);
 }
 
-/// The source of a long response is resolved for every segment. RFC 5040 s4.8: the request in the Terminate shows
-/// what was not sent.
+/// The source of a long response is resolved for every segment. RFC 5040 s4.8: the request in the
+/// Terminate shows what was not sent.
 #[test]
 fn a_read_whose_source_is_revoked_during_the_response_ends_the_stream() {
     let mut v = fixture();
@@ -404,7 +406,8 @@ fn a_ulpdu_too_short_for_a_header_is_refused() {
     fixture().refuses(&[0x41; 10], 1, 0, 0, Includes::Nothing);
 }
 
-/// RFC 5040 s7.1, case 1: for a local error a Terminate replaces the message and includes no headers.
+/// RFC 5040 s7.1, case 1: for a local error a Terminate replaces the message and includes no
+/// headers.
 #[test]
 fn a_send_that_cannot_be_carried_out_ends_the_stream() {
     let mut a = Endpoint::initiator();
@@ -522,8 +525,8 @@ fn requests_posted_after_the_end_are_flushed() {
     assert!(a.pull(SEGMENT_BYTES).is_empty());
 }
 
-/// A Terminate is the next unit after those that TCP has pulled. Sends that were not pulled are never sent.
-/// RFC 5040 s7.1; RFC 5041 s6.2.2.
+/// A Terminate is the next unit after those that TCP has pulled. Sends that were not pulled are
+/// never sent. RFC 5040 s7.1; RFC 5041 s6.2.2.
 #[test]
 fn a_terminate_is_sent_before_all_waiting_messages() {
     let mut v = fixture();

@@ -1,5 +1,5 @@
-//! The fast path beside the general path: two streams that get the same requests, segments and acknowledgements, one
-//! with each path, cannot be told apart.
+//! The fast path beside the general path: two streams that get the same requests, segments and
+//! acknowledgements, one with each path, cannot be told apart.
 
 use ironwarp_arch::crc32c;
 use ironwarp_arch::one_pass::PrefixCrc;
@@ -33,7 +33,8 @@ struct Post {
 /// A segment of the peer, honest or not.
 #[derive(Clone, Debug)]
 enum Ulpdu {
-    /// The message number relative to the next one, the offset, the queue, the operation, and the payload's length.
+    /// The message number relative to the next one, the offset, the queue, the operation, and the
+    /// payload's length.
     Send {
         last: bool,
         ahead: u32,
@@ -211,7 +212,8 @@ impl Twins {
         }
     }
 
-    /// The octets of a segment: what the last one held back, then whole FPDUs but for `held` octets.
+    /// The octets of a segment: what the last one held back, then whole FPDUs but for `held`
+    /// octets.
     fn octets(&mut self, ulpdus: &[Ulpdu], held: usize, bad_crc: bool) -> Vec<u8> {
         let mut octets = core::mem::take(&mut self.held);
         for ulpdu in ulpdus {
@@ -225,8 +227,8 @@ impl Twins {
         octets
     }
 
-    /// Both streams read the octets, one as TCP lends them in their frame, the other from TCP's queue, and place the
-    /// same into the same memory.
+    /// Both streams read the octets, one as TCP lends them in their frame, the other from TCP's
+    /// queue, and place the same into the same memory.
     fn arrive(&mut self, octets: &[u8], knows_crc: bool) {
         let before = Endpoint::bytes(&self.target);
         let fast = read_lent(&mut self.fast, octets, knows_crc);
@@ -280,8 +282,8 @@ impl Twins {
     }
 }
 
-/// Reads octets as the core loop reads a fast segment: in their frame, unless earlier octets wait or the stream reads
-/// from the queue only. What it leaves is queued.
+/// Reads octets as the core loop reads a fast segment: in their frame, unless earlier octets wait
+/// or the stream reads from the queue only. What it leaves is queued.
 fn read_lent(side: &mut Endpoint, octets: &[u8], knows_crc: bool) -> Result<(), StreamError> {
     if side.arrived.available() > 0 || !side.stream.reads_lent_bytes() {
         return side.feed(octets);
@@ -304,8 +306,8 @@ fn read_lent(side: &mut Endpoint, octets: &[u8], knows_crc: bool) -> Result<(), 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_500))]
 
-    /// Units, placements, completions, counters and ends are the same, whatever is posted and arrives.
-    /// RFC 5040 s5.3 and s5.5; RFC 5041 s5.2 and s5.3; RFC 5044 s4.4.
+    /// Units, placements, completions, counters and ends are the same, whatever is posted and
+    /// arrives. RFC 5040 s5.3 and s5.5; RFC 5041 s5.2 and s5.3; RFC 5044 s4.4.
     #[test]
     fn the_fast_path_cannot_be_told_from_the_general_path(
         crc in prop::bool::weighted(0.8),

@@ -24,8 +24,8 @@ fn segment(ulp: u8, [qn, msn, mo]: [u8; 3], payload: &[u8]) -> Vec<u8> {
     [&[0x41, ulp, 0, 0, 0, 0, 0, 0, 0, qn, 0, 0, 0, msn, 0, 0, 0, mo], payload].concat()
 }
 
-/// RFC7306-6.3-01, RFC7306-6.3-04, RFC7306-6.3-05 and RFC7306-4.1-03: untagged, queue 0, numbered with Sends, no tag
-/// to invalidate, exactly eight octets.
+/// RFC7306-6.3-01, RFC7306-6.3-04, RFC7306-6.3-05 and RFC7306-4.1-03: untagged, queue 0, numbered
+/// with Sends, no tag to invalidate, exactly eight octets.
 #[test]
 fn immediates_have_the_specified_octets() {
     let (mut a, _) = pair_by(Rfc7306Profile::RFC_7306);
@@ -36,8 +36,8 @@ fn immediates_have_the_specified_octets() {
     assert_eq!(sent[1..], [segment(0x48, [0, 2, 0], &OCTETS), segment(0x49, [0, 3, 0], &OCTETS)]);
 }
 
-/// RFC7306-6.1-01, RFC7306-6.3-02 and RFC7306-6.3-03: each consumes one receive in order with Sends. Its octets are
-/// in the completion, and the memory of the receive is unchanged.
+/// RFC7306-6.1-01, RFC7306-6.3-02 and RFC7306-6.3-03: each consumes one receive in order with
+/// Sends. Its octets are in the completion, and the memory of the receive is unchanged.
 #[test]
 fn immediates_and_sends_consume_receives_in_the_order_sent() {
     let (mut a, mut b) = pair_by(Rfc7306Profile::RFC_7306);
@@ -71,7 +71,8 @@ fn immediates_and_sends_consume_receives_in_the_order_sent() {
     assert_eq!(b.counted(Counter::IwarpRxImmediates), 3);
 }
 
-/// RFC7306-6.4-01: like a Send it completes when the peer's TCP has acknowledged it, and not before.
+/// RFC7306-6.4-01: like a Send it completes when the peer's TCP has acknowledged it, and not
+/// before.
 #[test]
 fn an_immediate_completes_when_it_is_acknowledged() {
     let (mut a, mut b) = pair_by(Rfc7306Profile::RFC_7306);
@@ -102,8 +103,8 @@ fn a_write_is_placed_before_a_later_immediate_is_delivered() {
     assert_eq!(Endpoint::bytes(&target), pattern(4000));
 }
 
-/// RFC7306-7-02 and RFC7306-7-05: an earlier Read may be answered after the immediate. A later Read is answered after
-/// the immediate has completed.
+/// RFC7306-7-02 and RFC7306-7-05: an earlier Read may be answered after the immediate. A later Read
+/// is answered after the immediate has completed.
 #[test]
 fn an_immediate_completes_before_the_response_to_a_later_read() {
     let (mut a, mut b) = pair_by(Rfc7306Profile::RFC_7306);
@@ -118,7 +119,8 @@ fn an_immediate_completes_before_the_response_to_a_later_read() {
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK), (3, OK)]);
 }
 
-/// Figure 2 of draft -01: with Solicited Event it is numbered among the requests of queue 1, on both sides.
+/// Figure 2 of draft -01: with Solicited Event it is numbered among the requests of queue 1, on
+/// both sides.
 #[test]
 fn with_figure_2_of_draft_01_a_solicited_immediate_is_numbered_on_queue_1() {
     let (mut a, mut b) = pair_by(Rfc7306Profile::DRAFT_01_FIGURE_2);
@@ -154,8 +156,8 @@ fn failed(layer: u8, etype: u8, code: u8) -> Result<(), StreamError> {
     Err(StreamError::Failed(Terminate { layer, etype, code }))
 }
 
-/// Feeds a segment to a receiver with one receive of 64 octets, number 1. Checks the error, the Terminate with the
-/// DDP header only, the flushed completion, and that memory is unchanged.
+/// Feeds a segment to a receiver with one receive of 64 octets, number 1. Checks the error, the
+/// Terminate with the DDP header only, the flushed completion, and that memory is unchanged.
 #[track_caller]
 fn refuses(ulpdu: &[u8], code: [u8; 3]) {
     let (_, mut b) = pair_by(Rfc7306Profile::RFC_7306);
@@ -173,8 +175,8 @@ fn refused_by(mut b: Endpoint, ulpdu: &[u8], [layer, etype, code]: [u8; 3]) {
     assert_eq!(ulpdus(&b.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &headers)]);
 }
 
-/// RFC7306-4-03, RFC7306-6.3-07, RFC7306-6.1-02 and RFC7306-8.1-02: seven octets, nine, none, and more than the
-/// receive holds.
+/// RFC7306-4-03, RFC7306-6.3-07, RFC7306-6.1-02 and RFC7306-8.1-02: seven octets, nine, none, and
+/// more than the receive holds.
 #[test]
 fn an_immediate_of_any_other_length_is_refused() {
     for bytes in [0, 1, 7, 9, 16, 100] {
@@ -258,7 +260,8 @@ fn without_extensions_their_operations_are_unknown() {
     }
 }
 
-/// A request that the stream does not support fails, like a Read with an ORD of 0. So does one of another length.
+/// A request that the stream does not support fails, like a Read with an ORD of 0. So does one of
+/// another length.
 #[test]
 fn an_immediate_that_cannot_be_sent_ends_the_stream() {
     let mut a = Endpoint::initiator();
@@ -296,8 +299,8 @@ fn write_and_immediate(side: &mut Endpoint, wr_id: u64, gather: &[Sge], there: (
     immediate(side, wr_id, SendOpcode::Immediate, OCTETS);
 }
 
-/// A request that is posted as two has one completion, also when it is flushed. The entry of the completion queue that the
-/// first half holds is released.
+/// A request that is posted as two has one completion, also when it is flushed. The entry of the
+/// completion queue that the first half holds is released.
 #[test]
 fn a_request_in_two_halves_has_one_completion_when_it_is_flushed() {
     let (mut a, _) = pair_by(Rfc7306Profile::RFC_7306);

@@ -12,15 +12,16 @@ fn started(role: Role, markers: Markers, crc: bool) -> Endpoint {
     side
 }
 
-/// An initiator that sends markers and a responder that asked for them. With `both`, the other direction has markers
-/// too.
+/// An initiator that sends markers and a responder that asked for them. With `both`, the other
+/// direction has markers too.
 fn marked_pair(both: bool) -> (Endpoint, Endpoint) {
     let a = started(Role::Initiator, Markers { sent: true, received: both }, true);
     let b = started(Role::Responder, Markers { sent: both, received: true }, true);
     (a, b)
 }
 
-/// Lent bytes are read in full operation only, and never if markers lie between them (RFC 5044 s7.1.2, s4.3).
+/// Lent bytes are read in full operation only, and never if markers lie between them
+/// (RFC 5044 s7.1.2, s4.3).
 #[test]
 fn lent_bytes_are_read_in_full_operation_and_without_markers() {
     for marked in [false, true] {
@@ -41,8 +42,8 @@ fn without_markers(stream: &[u8]) -> Vec<u8> {
     (0..stream.len()).filter(kept).map(|at| stream[at]).collect()
 }
 
-/// RFC 5044 s4.3, s7.1.2 rule 7: the stream of one side has a marker every 512 octets from its first FPDU on, for any
-/// segment size. Without them it is the stream of FPDUs.
+/// RFC 5044 s4.3, s7.1.2 rule 7: the stream of one side has a marker every 512 octets from its
+/// first FPDU on, for any segment size. Without them it is the stream of FPDUs.
 #[test]
 fn the_stream_has_a_marker_every_512_octets() {
     for room in [140, 256, 536, 1448, 8960] {
@@ -57,13 +58,15 @@ fn the_stream_has_a_marker_every_512_octets() {
         let content = without_markers(&stream);
         let mut at = 0;
         while at < content.len() {
-            // A position in the content is 4 octets further in the stream for every marker before it.
+            // A position in the content is 4 octets further in the stream for every marker before
+            // it.
             headers.push(at + 4 * (at / 508 + 1));
             at += fpdu::fpdu_bytes(u16::from_be_bytes([content[at], content[at + 1]]).into());
         }
         for marker in (0..stream.len()).step_by(512) {
             let begun = headers.iter().rev().find(|&&header| header < marker).copied();
-            // Directly after the CRC of an FPDU, so the header of the next one follows: the value is zero.
+            // Directly after the CRC of an FPDU, so the header of the next one follows: the value
+            // is zero.
             let between = headers.contains(&(marker + 4));
             let pointer = if between { 0 } else { marker - begun.unwrap() };
             assert_eq!(
@@ -113,9 +116,8 @@ fn one_direction_may_have_markers_and_the_other_none() {
     }
 }
 
-/// RFC 5044 s8, code 3: a marker that points elsewhere, with a correct CRC, is reported as 2/0/3. With a wrong CRC it
-/// is 2/0/2. What follows is not delivered.
-/// RFC 5044 s5.2.
+/// RFC 5044 s8, code 3: a marker that points elsewhere, with a correct CRC, is reported as 2/0/3.
+/// With a wrong CRC it is 2/0/2. What follows is not delivered. RFC 5044 s5.2.
 #[test]
 fn a_marker_mismatch_ends_the_stream_with_code_3() {
     for (fix_crc, code) in [(true, 3), (false, 2)] {
@@ -180,8 +182,8 @@ fn marked_fpdus_may_be_split_at_every_octet() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Markers in any direction, messages of any size, and different segment sizes for sending and receiving: every
-    /// octet is placed once and correctly.
+    /// Markers in any direction, messages of any size, and different segment sizes for sending and
+    /// receiving: every octet is placed once and correctly.
     #[test]
     fn messages_arrive_unchanged_for_any_segmentation(
         sizes in proptest::collection::vec(prop_oneof![0..64usize, 0..2500usize, 0..20_000usize], 1..8),
@@ -216,8 +218,9 @@ proptest! {
         }
     }
 
-    /// A stream with markers whose octets are changed anywhere, also in markers: with CRCs it ends, or waits for octets
-    /// that a changed length announced; without them it may continue. Only the memory of the receives changes.
+    /// A stream with markers whose octets are changed anywhere, also in markers: with CRCs it ends,
+    /// or waits for octets that a changed length announced; without them it may continue. Only the
+    /// memory of the receives changes.
     #[test]
     fn changed_octets_end_a_marked_stream_or_stay_within_its_receives(
         sizes in proptest::collection::vec(0..1200usize, 1..4),

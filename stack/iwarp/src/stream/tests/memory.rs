@@ -1,4 +1,5 @@
-//! Steering tags in the order of a stream: invalidated by the peer or locally, bound, registered, fenced.
+//! Steering tags in the order of a stream: invalidated by the peer or locally, bound, registered,
+//! fenced.
 
 use super::*;
 use crate::completion::CompletionFlags;
@@ -104,7 +105,8 @@ fn the_tag_is_valid_until_the_send_is_complete() {
     assert_eq!(Endpoint::bytes(&inbox), pattern(2000));
 }
 
-/// RFC 5040 s5.3, s7.2 (4, 5), s8.1.1 (2, 7): a tag that may not be invalidated stays valid and ends the stream.
+/// RFC 5040 s5.3, s7.2 (4, 5), s8.1.1 (2, 7): a tag that may not be invalidated stays valid and
+/// ends the stream.
 #[test]
 fn a_send_with_invalidate_for_anything_else_is_refused() {
     let refused = |make: fn(&Endpoint) -> Region, code: u8| {
@@ -115,7 +117,8 @@ fn a_send_with_invalidate_for_anything_else_is_refused() {
         let error = Terminate { layer: 0, etype: 1, code };
         assert_eq!(b.feed(&a.pull(SEGMENT_BYTES)), Err(StreamError::Failed(error)));
         assert_eq!(Endpoint::bytes(&inbox), pattern(64), "nothing was placed");
-        // RFC 5040 s4.8, figure 10: the header of the segment is included. There is no Read Request to include.
+        // RFC 5040 s4.8, figure 10: the header of the segment is included. There is no Read Request
+        // to include.
         let terminate = ulpdus(&b.pull(SEGMENT_BYTES)).remove(0);
         assert_eq!(terminate[18..24], [0x01, code, 0xc0, 0, 0, 22]);
         assert_eq!(terminate[24..26], [0x41, 0x44]);
@@ -139,8 +142,8 @@ fn a_send_with_invalidate_for_anything_else_is_refused() {
     );
 }
 
-/// `docs/semantics.md`, Memory: the completion of a Send with Invalidate waits for quiescence, and so do later ones
-/// of that queue pair.
+/// `docs/semantics.md`, Memory: the completion of a Send with Invalidate waits for quiescence, and
+/// so do later ones of that queue pair.
 #[test]
 fn the_completion_of_a_send_with_invalidate_waits_for_quiescence() {
     let (mut a, mut b) = pair();
@@ -209,7 +212,8 @@ fn a_window_is_bound_used_invalidated_and_bound_again() {
         run(&mut a, &mut b);
         let sink = a.region(512, Access::LOCAL_WRITE);
         a.read(7, all(&sink), (window.stag(), over.addr));
-        // RFC 5040 s5.5 (18): without the fence the tag could be invalidated before the Read is answered.
+        // RFC 5040 s5.5 (18): without the fence the tag could be invalidated before the Read is
+        // answered.
         a.post(8, SendOpcode::SendInvalidate, |wqe| {
             wqe.set_inline(b"done");
             wqe.flags.insert(SendFlags::FENCE);
@@ -239,7 +243,8 @@ fn an_access_outside_the_window_ends_the_stream() {
     assert_eq!(Endpoint::bytes(&pool), pattern(4096));
 }
 
-/// RDMAC verbs s8.2.2 (9): a binding takes effect before any later request, so the next Send may pass the tag.
+/// RDMAC verbs s8.2.2 (9): a binding takes effect before any later request, so the next Send may
+/// pass the tag.
 #[test]
 fn a_binding_takes_effect_before_the_next_send() {
     let mut b = Endpoint::initiator();
@@ -322,7 +327,8 @@ fn a_fast_region_is_registered_used_and_invalidated_in_order() {
     assert_eq!(a.log.sends[2].opcode, CompletionOpcode::Invalidate);
 }
 
-/// RFC 5040 s8.1.1 (7): a peer may invalidate a fast region of this stream, but not one of the protection domain.
+/// RFC 5040 s8.1.1 (7): a peer may invalidate a fast region of this stream, but not one of the
+/// protection domain.
 #[test]
 fn a_fast_region_has_the_requested_scope() {
     for (flags, ends) in [(SendFlags::empty(), false), (SendFlags::STREAM_SCOPE, true)] {
@@ -337,7 +343,8 @@ fn a_fast_region_has_the_requested_scope() {
     }
 }
 
-/// RDMAC verbs s8.2.2 (9, 10): an invalidation does not wait for earlier requests, unless a local fence is set.
+/// RDMAC verbs s8.2.2 (9, 10): an invalidation does not wait for earlier requests, unless a local
+/// fence is set.
 #[test]
 fn a_local_fence_holds_an_invalidation_until_all_earlier_requests_complete() {
     let mut a = Endpoint::initiator();
@@ -355,8 +362,8 @@ fn a_local_fence_holds_an_invalidation_until_all_earlier_requests_complete() {
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK)]);
 }
 
-/// Without a fence the memory of an earlier Send may be invalidated before the Send. This is an error of the
-/// application, and affects nothing else.
+/// Without a fence the memory of an earlier Send may be invalidated before the Send. This is an
+/// error of the application, and affects nothing else.
 #[test]
 fn an_invalidation_without_a_fence_takes_effect_at_once() {
     let mut a = Endpoint::initiator();
@@ -398,8 +405,8 @@ fn a_read_fence_waits_for_reads_only() {
     assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES)).len(), 1, "the Read is answered; no Send is acknowledged yet");
 }
 
-/// RDMAC verbs s8.2.2 (8): the tag of the sink is invalidated after the response is placed and before the Read
-/// completes.
+/// RDMAC verbs s8.2.2 (8): the tag of the sink is invalidated after the response is placed and
+/// before the Read completes.
 #[test]
 fn a_read_with_invalidate_invalidates_the_tag_of_its_sink() {
     let (mut a, mut b) = pair();
@@ -416,7 +423,8 @@ fn a_read_with_invalidate_invalidates_the_tag_of_its_sink() {
     assert_eq!((read.opcode, read.status, read.byte_len), (CompletionOpcode::Read, OK, 3000));
 }
 
-/// `docs/semantics.md`, Memory: completions that report an invalidation wait for quiescence, and so do later ones.
+/// `docs/semantics.md`, Memory: completions that report an invalidation wait for quiescence, and so
+/// do later ones.
 #[test]
 fn local_invalidations_complete_after_quiescence() {
     for by_read in [false, true] {
@@ -440,8 +448,8 @@ fn local_invalidations_complete_after_quiescence() {
     }
 }
 
-/// A window that the peer has just invalidated is bound when no core uses its old tag. Later requests wait; responses
-/// to the peer do not.
+/// A window that the peer has just invalidated is bound when no core uses its old tag. Later
+/// requests wait; responses to the peer do not.
 #[test]
 fn a_binding_waits_for_quiescence_and_delays_only_the_send_queue() {
     let (mut a, mut b) = pair();
@@ -467,8 +475,8 @@ fn a_binding_waits_for_quiescence_and_delays_only_the_send_queue() {
     assert_eq!(ids(&b.log.sends), [(1, OK), (2, OK), (3, OK)]);
 }
 
-/// RFC 5040 s4.1: the field is zero in every message that invalidates nothing, whatever the request contains.
-/// RFC 5040 s3.1 and s5.3.
+/// RFC 5040 s4.1: the field is zero in every message that invalidates nothing, whatever the request
+/// contains. RFC 5040 s3.1 and s5.3.
 #[test]
 fn only_two_messages_carry_a_tag_to_invalidate() {
     for (opcode, control, word) in [

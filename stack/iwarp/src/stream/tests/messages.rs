@@ -1,5 +1,5 @@
-//! A stream over a lower layer that is not MPA: its messages have boundaries, so each is one DDP segment without a frame
-//! (RFC 5041 s3, requirements 1, 4 and 7), and either side may send first.
+//! A stream over a lower layer that is not MPA: its messages have boundaries, so each is one DDP
+//! segment without a frame (RFC 5041 s3, requirements 1, 4 and 7), and either side may send first.
 
 use super::*;
 use crate::ddp::Header;
@@ -106,7 +106,8 @@ fn each_message_is_one_segment() {
     assert_eq!(b.log.receives.len(), 4);
 }
 
-/// RFC 5041 s7.1: an error is reported once, and nothing after it is used. The peer gets a Terminate.
+/// RFC 5041 s7.1: an error is reported once, and nothing after it is used. The peer gets a
+/// Terminate.
 #[test]
 fn a_message_that_is_no_segment_ends_the_stream() {
     let (mut a, mut b) = (end(true), end(true));

@@ -1,5 +1,5 @@
-//! Long payloads, which are copied, checked and summed in one pass where the processor can. `Endpoint::pull` compares the
-//! sum of each unit, `ulpdus` the CRC of each FPDU (RFC 5044 s4.4).
+//! Long payloads, which are copied, checked and summed in one pass where the processor can.
+//! `Endpoint::pull` compares the sum of each unit, `ulpdus` the CRC of each FPDU (RFC 5044 s4.4).
 
 use ironwarp_arch::crc32c;
 use ironwarp_arch::one_pass::PrefixCrc;
@@ -78,8 +78,8 @@ fn a_long_message_of_revoked_memory_is_not_sent() {
     assert_eq!(a.log.sends.first().map(|one| one.status), Some(CompletionStatus::LocalProtection));
 }
 
-/// RFC 5044 s4.4: the CRC that the checksum's pass computed decides like one that is computed here; one of other octets is
-/// not used.
+/// RFC 5044 s4.4: the CRC that the checksum's pass computed decides like one that is computed here;
+/// one of other octets is not used.
 #[test]
 fn a_known_crc_decides_only_for_its_own_octets() {
     let good = framed(&[0x5a; 300]);

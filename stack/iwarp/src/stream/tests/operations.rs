@@ -6,7 +6,8 @@ use crate::ddp::{Tagged, Untagged};
 use crate::rdmap::{READ_QUEUE, ReadRequest, SEND_QUEUE};
 use ironwarp_mem::AccessScope;
 
-/// A whole untagged message in one segment: control octets, the tag to invalidate, queue, number, offset 0, payload.
+/// A whole untagged message in one segment: control octets, the tag to invalidate, queue, number,
+/// offset 0, payload.
 fn raw_segment(ulp: u8, word: u32, (qn, msn): (u8, u8), payload: &[u8]) -> Vec<u8> {
     let place = [0, 0, 0, qn, 0, 0, 0, msn, 0, 0, 0, 0];
     framed(&[&[0x41, ulp], &word.to_be_bytes()[..], &place, payload].concat())
@@ -164,8 +165,8 @@ fn sent_message_numbers_wrap() {
     assert_eq!(next_msns, expected.each_ref().map(|(qn, msn)| (*qn, &msn[..])));
 }
 
-/// RFC 5040 s4.1: messages that invalidate nothing ignore the field for a tag, whether it holds a valid tag or an
-/// unknown one.
+/// RFC 5040 s4.1: messages that invalidate nothing ignore the field for a tag, whether it holds a
+/// valid tag or an unknown one.
 #[test]
 fn other_messages_ignore_the_tag_field() {
     for is_own in [true, false] {
@@ -214,9 +215,8 @@ fn a_write_is_placed_without_a_completion_at_the_peer() {
     assert_eq!(b.counted(Counter::IwarpRxWrites), 1);
 }
 
-/// RFC 5041 s5.2: the offset of a segment is the offset of the message plus that of its payload. Only the last has L
-/// set.
-/// RFC 5040 s3.1 and s5.1; RFC 5041 s4.1, s4.2 and s5.3.
+/// RFC 5041 s5.2: the offset of a segment is the offset of the message plus that of its payload.
+/// Only the last has L set. RFC 5040 s3.1 and s5.1; RFC 5041 s4.1, s4.2 and s5.3.
 #[test]
 fn each_segment_of_a_write_continues_the_previous_one() {
     let mut a = Endpoint::initiator();
@@ -245,8 +245,8 @@ fn a_read_returns_the_peers_memory() {
     assert!(b.log.sends.is_empty() && b.log.receives.is_empty());
 }
 
-/// RFC 5040 s5.2.1 and RFC 5041 s5.2: a Read of no bytes needs neither a valid steering tag nor a valid offset, on
-/// either side. Some initiators start every connection with one.
+/// RFC 5040 s5.2.1 and RFC 5041 s5.2: a Read of no bytes needs neither a valid steering tag nor a
+/// valid offset, on either side. Some initiators start every connection with one.
 #[test]
 fn an_empty_read_needs_no_memory_at_all() {
     let (mut a, mut b) = pair();
@@ -261,7 +261,8 @@ fn an_empty_read_needs_no_memory_at_all() {
 fn a_read_of_the_largest_size_is_answered() {
     for bytes in [(1 << 30) + 1, (1 << 31) + 1, u32::MAX] {
         let mut b = Endpoint::responder();
-        // Pages of zeros are mapped as they are read, so the source takes addresses and hardly any memory.
+        // Pages of zeros are mapped as they are read, so the source takes addresses and hardly any
+        // memory.
         let source = b.region(bytes as usize, EVERYTHING);
         let (source_stag, source_to) = (source.stag(), source.base_to());
         let request = ReadRequest { sink_stag: STag(3), sink_to: 4, bytes, source_stag, source_to };

@@ -24,8 +24,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 0..12)
 }
 
-/// The memory of one side: the source of Sends, the area that the peer writes and reads, and the sinks of Reads and
-/// receives.
+/// The memory of one side: the source of Sends, the area that the peer writes and reads, and the
+/// sinks of Reads and receives.
 struct Areas {
     source: Region,
     target: Region,
@@ -102,9 +102,8 @@ fn check(ops: &[Op], from: &Areas, to: &Areas, target_before: &[u8], sender: &En
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Both directions at once, any segment size, acknowledgements late or early: every byte is placed once and
-    /// correctly, every request completes once and in order.
-    /// RFC 5041 s5.2.
+    /// Both directions at once, any segment size, acknowledgements late or early: every byte is
+    /// placed once and correctly, every request completes once and in order. RFC 5041 s5.2.
     #[test]
     fn two_streams_agree_with_the_model(
         ops_a in ops(),
@@ -120,7 +119,8 @@ proptest! {
         let in_a = areas(&mut a, &ops_b, &ops_a, 1);
         let in_b = areas(&mut b, &ops_a, &ops_b, 2);
         let (before_a, before_b) = (Endpoint::bytes(&in_a.target), Endpoint::bytes(&in_b.target));
-        // The responder may not send first: an empty Write opens its gate, as the first message of `ops_a` would.
+        // The responder may not send first: an empty Write opens its gate, as the first message of
+        // `ops_a` would.
         b.feed(&framed(&[0xc1, 0x40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])).unwrap();
         post_all(&mut a, &ops_a, &in_a, &in_b);
         post_all(&mut b, &ops_b, &in_b, &in_a);
@@ -166,15 +166,17 @@ proptest! {
             assert_eq!(b.arrived.available(), 0);
             let inboxes: Vec<Vec<u8>> = in_b.inboxes.iter().map(Endpoint::bytes).collect();
             let received: Vec<_> = b.log.receives.iter().map(|done| (done.wr_id, done.byte_len)).collect();
-            // Steering tags differ from run to run, so the pending responses are compared by their lengths.
+            // Steering tags differ from run to run, so the pending responses are compared by their
+            // lengths.
             let response_lengths: Vec<usize> = b.pull_all(SEGMENT_BYTES).iter().map(Vec::len).collect();
             (Endpoint::bytes(&in_b.target), inboxes, received, response_lengths)
         };
         prop_assert_eq!(outcome(&cuts), outcome(&[usize::MAX]));
     }
 
-    /// Any octets, as they are on a stream without CRCs and in FPDUs with a correct CRC on one with them: the stream ends
-    /// with an error or continues, each receive completes once at most, and only its memory changes.
+    /// Any octets, as they are on a stream without CRCs and in FPDUs with a correct CRC on one with
+    /// them: the stream ends with an error or continues, each receive completes once at most, and
+    /// only its memory changes.
     #[test]
     fn hostile_octets_end_the_stream_or_have_no_effect(
         crc: bool,

@@ -1,5 +1,5 @@
-//! Read Response segments that do not match the oldest Read, messages between those that do, and Terminates of every
-//! form.
+//! Read Response segments that do not match the oldest Read, messages between those that do, and
+//! Terminates of every form.
 
 use super::*;
 use crate::ddp::{Tagged, Untagged};
@@ -34,8 +34,8 @@ fn untagged(opcode: u8, qn: u32, msn: u32, mo: u32, payload: &[u8], last: bool) 
     framed(&ulpdu)
 }
 
-/// RFC 5040 s5.2.2: the response must continue the oldest Read. Each violation has its Terminate. That Read completes
-/// with an error, later requests are flushed, and nothing is placed.
+/// RFC 5040 s5.2.2: the response must continue the oldest Read. Each violation has its Terminate.
+/// That Read completes with an error, later requests are flushed, and nothing is placed.
 #[test]
 fn a_response_that_does_not_match_the_oldest_read_fails_it() {
     type Wrong = fn(&Region, &Region) -> Vec<u8>;
@@ -78,8 +78,8 @@ fn an_empty_response_is_valid_only_for_an_empty_read() {
     assert_eq!(ids(&side.log.sends), [(1, OK)]);
 }
 
-/// RFC 5041 s5.2: tagged segments carry their own position, so those of several messages may interleave, with
-/// untagged ones between them.
+/// RFC 5041 s5.2: tagged segments carry their own position, so those of several messages may
+/// interleave, with untagged ones between them.
 #[test]
 fn interleaved_messages_are_all_placed() {
     let (mut side, first, second) = requester();
@@ -112,8 +112,8 @@ fn interleaved_messages_are_all_placed() {
     assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)).len(), 1, "and the peer's Read is answered");
 }
 
-/// RFC 5040 s5.4: a Terminate is accepted between the segments of a Send, with every set of included headers. None of
-/// these is checked.
+/// RFC 5040 s5.4: a Terminate is accepted between the segments of a Send, with every set of
+/// included headers. None of these is checked.
 #[test]
 fn a_terminate_of_any_form_is_accepted_anywhere() {
     let shapes = [(0x00, 0), (0x80, 2), (0xc0, 2 + 14), (0xc0, 2 + 18), (0xe0, 2 + 18 + 28), (0xe0, 0)];

@@ -1,7 +1,8 @@
-//! The rules of RFC 5040 s5.5 on ordering and completions, one test for each rule that two sides can show.
+//! The rules of RFC 5040 s5.5 on ordering and completions, one test for each rule that two sides
+//! can show.
 //!
-//! Rules 1 and 2 promise nothing; rules 3 to 9 say what an application may not rely on. Where this stack is stricter
-//! than a rule, the test shows the actual behaviour.
+//! Rules 1 and 2 promise nothing; rules 3 to 9 say what an application may not rely on. Where this
+//! stack is stricter than a rule, the test shows the actual behaviour.
 
 use super::*;
 use crate::ddp::Tagged;
@@ -24,7 +25,8 @@ fn deliver(from: &mut Endpoint, to: &mut Endpoint) -> Vec<Vec<u8>> {
     to.pull_all(SEGMENT_BYTES)
 }
 
-/// Rule 2: the two directions are not ordered. A side sends while it has received a part of the other's message.
+/// Rule 2: the two directions are not ordered. A side sends while it has received a part of the
+/// other's message.
 #[test]
 fn rule_2_the_two_directions_are_independent() {
     let (mut a, mut b, _, _inbox) = pair_with_target();
@@ -49,7 +51,8 @@ fn deliver_empty_write(responder: &mut Endpoint) {
     responder.feed(&framed(&header)).unwrap();
 }
 
-/// Rule 3 lets overlapping messages be placed in any order. TCP delivers in order, so here the last one wins.
+/// Rule 3 lets overlapping messages be placed in any order. TCP delivers in order, so here the last
+/// one wins.
 #[test]
 fn rule_3_the_later_of_two_writes_to_one_place_wins() {
     let (mut a, mut b, target, _inbox) = pair_with_target();
@@ -101,7 +104,8 @@ fn rules_5_and_10_earlier_writes_are_placed_when_a_send_is_delivered() {
     assert_eq!(b.log.receives[1].byte_len, 9, "in the order in which they were sent");
 }
 
-/// Rules 6, 11 and 19: a Read completes with the last segment of its response, and responses arrive in order.
+/// Rules 6, 11 and 19: a Read completes with the last segment of its response, and responses arrive
+/// in order.
 #[test]
 fn rules_6_11_and_19_a_read_completes_when_its_response_is_complete() {
     let (mut a, mut b, target, _inbox) = pair_with_target();
@@ -118,7 +122,8 @@ fn rules_6_11_and_19_a_read_completes_when_its_response_is_complete() {
     assert_eq!((Endpoint::bytes(&one), Endpoint::bytes(&two)), (pattern(4096), pattern(64)));
 }
 
-/// Rule 9: a completed Send or Write shows that the peer's TCP has it, not that the peer's application has.
+/// Rule 9: a completed Send or Write shows that the peer's TCP has it, not that the peer's
+/// application has.
 #[test]
 fn rule_9_a_completed_send_may_not_be_processed_by_the_peer() {
     let (mut a, _b, _, _inbox) = pair_with_target();
@@ -180,7 +185,8 @@ fn rule_13_messages_are_sent_in_the_order_of_posting() {
     assert_eq!(sent, [0x43, 0x41, 0x40, 0x43]);
 }
 
-/// Rules 14 and 15: a request completes after the layer below has it, and after all earlier requests.
+/// Rules 14 and 15: a request completes after the layer below has it, and after all earlier
+/// requests.
 #[test]
 fn rules_14_and_15_completions_wait_for_tcp_and_earlier_requests() {
     let (mut a, mut b, target, _inbox) = pair_with_target();
@@ -229,8 +235,8 @@ fn rule_20_responses_keep_the_order_of_their_requests() {
     assert_eq!(order, sinks.iter().map(Region::stag).collect::<Vec<_>>());
 }
 
-/// RFC 5040 appendix B: a Read is answered after the Send before it completes. Here that completion waits until no
-/// core uses the invalidated tag.
+/// RFC 5040 appendix B: a Read is answered after the Send before it completes. Here that completion
+/// waits until no core uses the invalidated tag.
 #[test]
 fn a_read_is_answered_after_the_earlier_send_completes() {
     let (mut a, mut b, source, _inbox) = pair_with_target();
@@ -255,8 +261,8 @@ fn a_read_is_answered_after_the_earlier_send_completes() {
     assert_eq!(Endpoint::bytes(&sink), pattern(4096));
 }
 
-/// RFC 5040 s6.1: with IRD Reads pending the next one is refused, and with ORD outstanding the next one waits. So two
-/// streams of this stack never cause that refusal.
+/// RFC 5040 s6.1: with IRD Reads pending the next one is refused, and with ORD outstanding the next
+/// one waits. So two streams of this stack never cause that refusal.
 #[test]
 fn reads_within_ord_are_never_refused() {
     let limits = StreamConfig { ord: 2, ird: 2, ..config() };

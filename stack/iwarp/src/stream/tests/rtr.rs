@@ -42,8 +42,8 @@ fn each_kind_of_indication_is_an_empty_message() {
     assert_eq!(sent(Rtr::Read), untagged(0x41, 1, &nowhere));
 }
 
-/// RFC 6581 s5, s9.2: no application sees the indication. It consumes no receive and completes no request, and it is
-/// sent before all posted requests.
+/// RFC 6581 s5, s9.2: no application sees the indication. It consumes no receive and completes no
+/// request, and it is sent before all posted requests.
 #[test]
 fn no_application_sees_the_indication() {
     for (rtr, kind) in KINDS {
@@ -72,8 +72,8 @@ fn no_application_sees_the_indication() {
     }
 }
 
-/// RFC 6581 s9.1: a Read indication counts as an outstanding Read until it is answered, even with an ORD of 0. Its
-/// response completes no request.
+/// RFC 6581 s9.1: a Read indication counts as an outstanding Read until it is answered, even with
+/// an ORD of 0. Its response completes no request.
 #[test]
 fn a_read_indication_counts_as_outstanding_until_it_is_answered() {
     let one = ReadDepths { ird: 1, ord: 1 };
@@ -98,8 +98,8 @@ fn a_read_indication_counts_as_outstanding_until_it_is_answered() {
     assert_eq!(ids(&a.log.sends), [(1, CompletionStatus::LocalOperation)]);
 }
 
-/// RFC 5040 s5.2.2: a wrong response to a Read indication does not fail the application's next Read, which is
-/// flushed.
+/// RFC 5040 s5.2.2: a wrong response to a Read indication does not fail the application's next
+/// Read, which is flushed.
 #[test]
 fn a_wrong_response_to_a_read_indication_fails_no_posted_read() {
     let mut a = initiator(Rtr::Read, FOUR);
@@ -111,7 +111,8 @@ fn a_wrong_response_to_a_read_indication_fails_no_posted_read() {
     assert_eq!(ids(&a.log.sends), [(1, FLUSHED)]);
 }
 
-/// RFC 6581 s9.1: the negotiated depths apply, although the queue pair was created with larger ones.
+/// RFC 6581 s9.1: the negotiated depths apply, although the queue pair was created with larger
+/// ones.
 #[test]
 fn the_negotiated_read_depths_apply() {
     let mut a = Endpoint::idle(config());
@@ -130,8 +131,8 @@ fn the_negotiated_read_depths_apply() {
     assert_eq!(a.feed(&requests), Err(StreamError::Failed(no_buffer)));
 }
 
-/// RFC 6581 s9.2 mentions a zero-length FULPDU: an FPDU without ULPDU is accepted as an indication if it is the
-/// first.
+/// RFC 6581 s9.2 mentions a zero-length FULPDU: an FPDU without ULPDU is accepted as an indication
+/// if it is the first.
 #[test]
 fn an_empty_ulpdu_is_an_indication_only_as_the_first_fpdu() {
     let mut b = responder(RtrKinds::all(), FOUR);
@@ -143,8 +144,8 @@ fn an_empty_ulpdu_is_an_indication_only_as_the_first_fpdu() {
     assert!(Endpoint::responder().feed(&framed(&[])).is_err(), "or in the client-server model");
 }
 
-/// Only the first FPDU is an indication. A later Send of no octets, or one in the client-server model, is the
-/// application's and consumes a receive.
+/// Only the first FPDU is an indication. A later Send of no octets, or one in the client-server
+/// model, is the application's and consumes a receive.
 #[test]
 fn an_empty_send_consumes_a_receive_unless_it_is_the_indication() {
     let empty = framed(&[0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
@@ -162,7 +163,8 @@ fn an_empty_send_consumes_a_receive_unless_it_is_the_indication() {
     }
 }
 
-/// A peer may send its application's first message instead of an indication; all implementations accept that.
+/// A peer may send its application's first message instead of an indication; all implementations
+/// accept that.
 #[test]
 fn any_first_fpdu_opens_the_gate() {
     let mut b = responder(RtrKinds::all(), FOUR);
@@ -175,9 +177,8 @@ fn any_first_fpdu_opens_the_gate() {
     assert_eq!((ids(&b.log.receives), b.stream.may_send()), (vec![(1, OK)], true));
 }
 
-/// RFC 6581 s9.1, s9.2: an initiator that cannot meet the terms sends a Terminate as its first FPDU, and nothing
-/// else.
-/// RFC 6581 s8.
+/// RFC 6581 s9.1, s9.2: an initiator that cannot meet the terms sends a Terminate as its first
+/// FPDU, and nothing else. RFC 6581 s8.
 #[test]
 fn an_initiator_that_cannot_meet_the_terms_sends_a_terminate_first() {
     use crate::mpa::MpaFault;
@@ -195,7 +196,8 @@ fn an_initiator_that_cannot_meet_the_terms_sends_a_terminate_first() {
     }
 }
 
-/// Q3: a responder's FPDUs may arrive before the indication is sent. The indication is still sent first.
+/// Q3: a responder's FPDUs may arrive before the indication is sent. The indication is still sent
+/// first.
 #[test]
 fn an_early_fpdu_of_the_responder_does_not_replace_the_indication() {
     let mut a = initiator(Rtr::Write, FOUR);

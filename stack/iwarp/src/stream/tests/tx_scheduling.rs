@@ -26,8 +26,8 @@ fn with_pending_responses(config: StreamConfig, reads: usize, bytes: usize) -> (
     (side, source)
 }
 
-/// RFC 5044 s7.1.2, rule 4: a responder sends no FPDU before the initiator's first. Its requests wait and do not
-/// fail.
+/// RFC 5044 s7.1.2, rule 4: a responder sends no FPDU before the initiator's first. Its requests
+/// wait and do not fail.
 #[test]
 fn a_responder_waits_for_the_first_fpdu() {
     let (mut a, mut b) = pair();
@@ -218,7 +218,8 @@ fn without_the_setting_a_response_is_not_interrupted() {
     assert_eq!(rest.last(), Some(&SEND));
 }
 
-/// RFC 5041 s5.3: tagged and untagged messages may mix: a Send inside a response, and a response inside a Send.
+/// RFC 5041 s5.3: tagged and untagged messages may mix: a Send inside a response, and a response
+/// inside a Send.
 #[test]
 fn untagged_segments_are_accepted_between_tagged_ones() {
     let (mut a, mut b) = pair();

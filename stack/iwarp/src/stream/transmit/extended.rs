@@ -1,12 +1,13 @@
 //! The send side of RFC 7306.
 //!
-//! Each message is one untagged segment of a fixed length, so none is ever partly sent. Such a request fails on a
-//! stream without extensions, and the stream fails with it, like a Read with an ORD of 0. These functions are out of
-//! line, because Sends, Writes and Reads are more frequent.
+//! Each message is one untagged segment of a fixed length, so none is ever partly sent. Such a
+//! request fails on a stream without extensions, and the stream fails with it, like a Read with an
+//! ORD of 0. These functions are out of line, because Sends, Writes and Reads are more frequent.
 //!
-//! An atomic operation on a word of this core, or on a shared one, is carried out when its response is next to be
-//! sent, as a Read's source is copied then. All earlier requests were answered, and no later one has begun (s5.4, s7).
-//! For an operation of another core, only its outcome is sent here.
+//! An atomic operation on a word of this core, or on a shared one, is carried out when its response
+//! is next to be sent, as a Read's source is copied then. All earlier requests were answered, and
+//! no later one has begun (s5.4, s7). For an operation of another core, only its outcome is sent
+//! here.
 
 use ironwarp_mem::{Access, AtomicTarget};
 use ironwarp_stats::Counter;
@@ -63,8 +64,8 @@ impl<F: Framing> Stream<F> {
         Ok(Some(written))
     }
 
-    /// RFC 7306 s5.2.1. The identifier that the peer repeats is the sequence number of the request, so it is unique
-    /// among the outstanding requests.
+    /// RFC 7306 s5.2.1. The identifier that the peer repeats is the sequence number of the request,
+    /// so it is unique among the outstanding requests.
     fn atomic_request(
         &mut self,
         profile: Rfc7306Profile,
@@ -97,8 +98,8 @@ impl<F: Framing> Stream<F> {
         Ok(written)
     }
 
-    /// Sends `entry`, the response to the oldest atomic operation of the peer, and carries it out if no other core has.
-    /// Without space for the response the word is not changed.
+    /// Sends `entry`, the response to the oldest atomic operation of the peer, and carries it out
+    /// if no other core has. Without space for the response the word is not changed.
     #[cold]
     #[inline(never)]
     pub(super) fn atomic_response<C: CompletionSink + AtomicForwarder>(
@@ -138,8 +139,8 @@ impl<F: Framing> Stream<F> {
         written
     }
 
-    /// Returns the word's value before the operation. The tag is resolved again, because it may have been revoked
-    /// while the request waited.
+    /// Returns the word's value before the operation. The tag is resolved again, because it may
+    /// have been revoked while the request waited.
     fn execute_atomic<C>(&mut self, request: &AtomicRequest, io: &Io<'_, C>) -> Result<u64, RdmapFault> {
         self.check_withheld(Access::REMOTE_ATOMIC)?;
         let target = self.atomic_target(request);
@@ -147,8 +148,8 @@ impl<F: Framing> Stream<F> {
         let original = if self.config.atomic_locked {
             word.apply_locked(&request.operation)?
         } else {
-            // A tag that now names a word that this core may not change was revoked and reused: a shared line stays
-            // shared.
+            // A tag that now names a word that this core may not change was revoked and reused: a
+            // shared line stays shared.
             let claimed = word.claim().map_err(|_| RdmapFault::InvalidStag)?;
             if claimed.is_shared() {
                 io.stats.count(Counter::AtomicsShared);
@@ -164,15 +165,16 @@ impl<F: Framing> Stream<F> {
         Ok(original)
     }
 
-    /// Returns the word in a request. RFC 7306 requires the checks of a Read's source, with a right of its own.
+    /// Returns the word in a request. RFC 7306 requires the checks of a Read's source, with a right
+    /// of its own.
     pub(in crate::stream) fn atomic_target(&self, request: &AtomicRequest) -> AtomicTarget {
         let (scope, need) = (self.access_scope(), Access::REMOTE_ATOMIC);
         AtomicTarget { stag: request.stag, to: request.tagged_offset, scope, need }
     }
 }
 
-/// Returns an Atomic Request as a Terminate shows it: the DDP header alone, rebuilt because it was not stored (RFC
-/// 7306 s8.1).
+/// Returns an Atomic Request as a Terminate shows it: the DDP header alone, rebuilt because it was
+/// not stored (RFC 7306 s8.1).
 #[cold]
 fn terminated_headers(msn: u32) -> TerminatedHeaders {
     let mut ulpdu = [0; UNTAGGED_BYTES + ATOMIC_REQUEST_BYTES];

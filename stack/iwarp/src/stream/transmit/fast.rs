@@ -1,7 +1,8 @@
-//! The fast path of the send side: the next request is a Send or Write that fits in the unit as one frame.
+//! The fast path of the send side: the next request is a Send or Write that fits in the unit as one
+//! frame.
 //!
-//! It takes the same bytes and the same order as the general path, which decides what this one leaves: which queue sends
-//! next, where a message is cut, and why a request fails.
+//! It takes the same bytes and the same order as the general path, which decides what this one
+//! leaves: which queue sends next, where a message is cut, and why a request fails.
 
 use ironwarp_arch::one_pass::BYTES_MIN;
 use ironwarp_mem::CoreMem;
@@ -15,10 +16,11 @@ use crate::stream::{Io, Stream};
 use crate::wr::{SendOpcode, SendWqe};
 
 impl<F: Framing> Stream<F> {
-    /// Writes the next request as one frame to the front of `room`. Returns its length, or `None` with
-    /// nothing changed if the general path must decide: a message is under way, the peer waits for a response, or the
-    /// request is of another kind, is fenced, does not fit or names memory that it may not use. With `SUMMED` a short frame
-    /// is summed, too, which pays only if it is the whole unit.
+    /// Writes the next request as one frame to the front of `room`. Returns its length, or `None`
+    /// with nothing changed if the general path must decide: a message is under way, the peer waits
+    /// for a response, or the request is of another kind, is fenced, does not fit or names memory
+    /// that it may not use. With `SUMMED` a short frame is summed, too, which pays only if it is
+    /// the whole unit.
     #[inline(always)]
     pub(in crate::stream) fn fill_fast<C, const SUMMED: bool>(
         &mut self,
@@ -52,7 +54,8 @@ impl<F: Framing> Stream<F> {
         Some(written)
     }
 
-    /// Writes a long message as the one frame in `room`, in one pass if possible. Returns its length, or 0.
+    /// Writes a long message as the one frame in `room`, in one pass if possible. Returns its
+    /// length, or 0.
     #[inline(never)]
     fn long_message(
         &mut self,
@@ -72,7 +75,8 @@ impl<F: Framing> Stream<F> {
         }
     }
 
-    /// Writes a message as the one frame in `room`. Returns its length, or 0 if its memory may not be used.
+    /// Writes a message as the one frame in `room`. Returns its length, or 0 if its memory may not
+    /// be used.
     #[inline(always)]
     fn message_in_passes<const SUMMED: bool>(
         &mut self,

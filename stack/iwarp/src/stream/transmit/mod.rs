@@ -1,11 +1,11 @@
 //! The send side: the units that TCP pulls (RFC 5040 s5, RFC 5041 s5.2, RFC 5044 s4.5).
 //!
-//! The send queue and the queue of responses alternate by message. A tagged message never interrupts another tagged
-//! one, because strict receivers refuse that. With `interleave_untagged`, untagged messages may go between the
-//! segments of a Read Response.
+//! The send queue and the queue of responses alternate by message. A tagged message never
+//! interrupts another tagged one, because strict receivers refuse that. With `interleave_untagged`,
+//! untagged messages may go between the segments of a Read Response.
 //!
-//! A unit is as many whole frames ([`Framing`]) as fit in the segment. A message is cut at MULPDU, and small messages
-//! share a segment. Every payload is copied, and the CRC is that of the copy.
+//! A unit is as many whole frames ([`Framing`]) as fit in the segment. A message is cut at MULPDU,
+//! and small messages share a segment. Every payload is copied, and the CRC is that of the copy.
 
 mod extended;
 mod fast;
@@ -34,8 +34,8 @@ use crate::rdmap::{
 };
 use crate::wr::{SendFlags, SendOpcode, SendWqe};
 
-/// A message that does not fit in the rest of a segment is cut only if at least this fraction of the segment is left.
-/// A smaller piece is not worth another header.
+/// A message that does not fit in the rest of a segment is cut only if at least this fraction of
+/// the segment is left. A smaller piece is not worth another header.
 const MIN_FILL_DIVISOR: usize = 4;
 
 /// The flags that hold a request back.
@@ -67,7 +67,7 @@ impl<F: Framing, C> StreamSource<'_, '_, F, C> {
 }
 
 impl<F: Framing, C: StreamCallbacks> UnitSource for StreamSource<'_, '_, F, C> {
-    /// Not inlined: the stream needs registers of its own.
+    /// Tuning: not inlined, as the stream needs registers of its own.
     #[inline(never)]
     fn fill(&mut self, room: &mut [u8]) -> usize {
         if self.byte_limit <= 0 {
@@ -77,7 +77,7 @@ impl<F: Framing, C: StreamCallbacks> UnitSource for StreamSource<'_, '_, F, C> {
         stream.sender.unit_sum = None;
         let is_open = stream.state == StreamState::Open && stream.sender.gate == Gate::Open;
         let bytes = match is_open & stream.fast.on {
-            // Fast: one message that is all. The loop for more would take registers.
+            // Fast: one message that is all. Tuning: the loop for more would take registers.
             true => match stream.fill_fast::<_, true>(room, io) {
                 Some(bytes) if !stream.config.complete_on_copy && stream.has_nothing_to_send(io) => {
                     self.emptied = true;
@@ -120,7 +120,8 @@ impl<F: Framing, C: StreamCallbacks> StreamSource<'_, '_, F, C> {
         }
     }
 
-    /// Fills `room`, of which the first `used` bytes are one frame already. The general path writes the first one.
+    /// Fills `room`, of which the first `used` bytes are one frame already. The general path writes
+    /// the first one.
     #[inline(never)]
     fn fill_general(&mut self, room: &mut [u8], mut used: usize) -> usize {
         let (stream, io) = (&mut *self.stream, &mut self.io);
@@ -167,8 +168,9 @@ impl<F: Framing, C: StreamCallbacks> StreamSource<'_, '_, F, C> {
 }
 
 impl<F: Framing> Stream<F> {
-    /// Returns the source of units for one call, limited to `byte_limit` bytes. The unit that exceeds the limit is still
-    /// complete. A send that cannot be carried out ends the stream, so check [`Stream::state`] afterwards.
+    /// Returns the source of units for one call, limited to `byte_limit` bytes. The unit that
+    /// exceeds the limit is still complete. A send that cannot be carried out ends the stream, so
+    /// check [`Stream::state`] afterwards.
     #[inline(always)]
     pub fn limited_source<'s, 'i, C: StreamCallbacks>(
         &'s mut self,
@@ -184,7 +186,8 @@ impl<F: Framing> Stream<F> {
         !self.has_nothing_to_send(io) && self.has_sendable(io)
     }
 
-    /// Returns whether the stream is open and has neither an unsent request nor a pending response: the common case.
+    /// Returns whether the stream is open and has neither an unsent request nor a pending response:
+    /// the common case.
     #[inline]
     fn has_nothing_to_send<C>(&self, io: &mut Io<'_, C>) -> bool {
         self.state == StreamState::Open
@@ -210,15 +213,16 @@ impl<F: Framing> Stream<F> {
         }
     }
 
-    /// No request of the application may be sent yet, but those that send nothing are carried out: a peer may already
-    /// know a tag.
+    /// No request of the application may be sent yet, but those that send nothing are carried out:
+    /// a peer may already know a tag.
     #[cold]
     fn fill_gated<C: CompletionSink>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
         self.run_local_requests(io);
         if self.state == StreamState::Open { self.fill_rtr(room, io.stats) } else { 0 }
     }
 
-    /// Carries out the requests at the front of the send queue that send nothing, without waiting for TCP.
+    /// Carries out the requests at the front of the send queue that send nothing, without waiting
+    /// for TCP.
     pub fn run_local_requests<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         if self.state == StreamState::Open {
             io.sends.refresh();
@@ -268,15 +272,16 @@ impl<F: Framing> Stream<F> {
         }
     }
 
-    /// Returns whether a request may begin now. `head` is the oldest request that has not completed.
+    /// Returns whether a request may begin now. `head` is the oldest request that has not
+    /// completed.
     fn may_begin(&self, wqe: &SendWqe, head: u32) -> bool {
-        // A read fence holds it until all earlier Reads are answered, a local fence until all earlier requests have
-        // completed.
+        // A read fence holds it until all earlier Reads are answered, a local fence until all
+        // earlier requests have completed.
         let is_fenced = wqe.flags.intersects(FENCES)
             && ((wqe.flags.contains(SendFlags::FENCE) && !self.outstanding.is_empty())
                 || (wqe.flags.contains(SendFlags::LOCAL_FENCE) && head != self.sender.next));
-        // RFC 5040 s6.1: a Read waits while ORD Reads are outstanding. With an ORD of 0 it would wait forever, so it
-        // begins and fails.
+        // RFC 5040 s6.1: a Read waits while ORD Reads are outstanding. With an ORD of 0 it would
+        // wait forever, so it begins and fails.
         let waits_for_room =
             wqe.opcode.expects_response() && !self.outstanding.has_room() && self.outstanding.ord() > 0;
         !(is_fenced || waits_for_room || self.sender.awaits_quiescence)
@@ -377,7 +382,8 @@ impl<F: Framing> Stream<F> {
             SendOpcode::SendInvalidate => (Opcode::SendInvalidate, wqe.remote_stag.0),
             SendOpcode::SendSolicitedInvalidate => (Opcode::SendSolicitedInvalidate, wqe.remote_stag.0),
             SendOpcode::Write => {
-                // RFC 5041 s5.2: the offset of a segment is the offset of the message plus that of its payload.
+                // RFC 5041 s5.2: the offset of a segment is the offset of the message plus that of
+                // its payload.
                 let tagged_offset = wqe.remote_to.wrapping_add(self.sender.sent.into());
                 let ulp = Opcode::Write.control();
                 Tagged { last, ulp, stag: wqe.remote_stag, tagged_offset }.encode(out);
@@ -422,7 +428,8 @@ impl<F: Framing> Stream<F> {
         Ok(written)
     }
 
-    /// Writes a message of one segment with the next number of its queue; `None` if it does not fit.
+    /// Writes a message of one segment with the next number of its queue; `None` if it does not
+    /// fit.
     #[inline(always)]
     pub(super) fn untagged_segment(
         &mut self,
@@ -440,7 +447,8 @@ impl<F: Framing> Stream<F> {
         Some(self.complete_frame(room.bytes, ulpdu_bytes))
     }
 
-    /// Checks the sink of a Read: one element with the local write right. The peer's response needs no remote right.
+    /// Checks the sink of a Read: one element with the local write right. The peer's response needs
+    /// no remote right.
     fn checked_request(&self, wqe: &SendWqe, view: MemoryView<'_>) -> Result<ReadRequest, CompletionStatus> {
         let (list, bytes) = (wqe.gather(), wqe.message_bytes());
         let sink = list.at(0).filter(|_| list.len() == 1 && !wqe.is_inline());
@@ -469,8 +477,8 @@ impl<F: Framing> Stream<F> {
         written
     }
 
-    /// Completes a request that cannot be carried out with its own status and ends the stream. RFC 5040 s7.1, case 1:
-    /// a Terminate replaces the message and includes no headers.
+    /// Completes a request that cannot be carried out with its own status and ends the stream.
+    /// RFC 5040 s7.1, case 1: a Terminate replaces the message and includes no headers.
     #[cold]
     pub(super) fn fail_send<C: CompletionSink>(
         &mut self,

@@ -9,8 +9,8 @@ use crate::rdmap::{InboundRead, Opcode, RdmapFault, ResponderEntry};
 use crate::stream::{AtomicForwarder, CompletionSink, Io, Stream};
 
 impl<F: Framing> Stream<F> {
-    /// Writes a segment of the oldest Read Response. The source is resolved for every segment, because it may have
-    /// been revoked, and always copied, because it may change at any time.
+    /// Writes a segment of the oldest Read Response. The source is resolved for every segment,
+    /// because it may have been revoked, and always copied, because it may change at any time.
     #[inline(never)]
     pub(super) fn response_segment<C: CompletionSink + AtomicForwarder>(
         &mut self,

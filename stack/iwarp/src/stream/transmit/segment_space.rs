@@ -18,8 +18,8 @@ impl<'a> SegmentSpace<'a> {
         SegmentSpace { usable: framing.usable(bytes.len()), bytes, may_cut: false }
     }
 
-    /// Returns how many of `left` payload octets go in the next frame after a header of `header_bytes`; `None` if it
-    /// should wait for a new unit.
+    /// Returns how many of `left` payload octets go in the next frame after a header of
+    /// `header_bytes`; `None` if it should wait for a new unit.
     pub(super) fn payload<F: Framing>(&self, header_bytes: usize, left: u32) -> Option<usize> {
         let most = F::mulpdu(self.usable).checked_sub(header_bytes)?;
         if left as usize <= most {

@@ -63,8 +63,8 @@ impl Sender {
         };
     }
 
-    /// An FPDU has arrived. Returns whether it is the first one that a responder waits for, which shows that the
-    /// initiator is in full operation.
+    /// An FPDU has arrived. Returns whether it is the first one that a responder waits for, which
+    /// shows that the initiator is in full operation.
     #[inline]
     pub(in crate::stream) fn open_gate(&mut self) -> bool {
         let first = self.gate == Gate::Closed;
@@ -105,7 +105,8 @@ impl Sender {
             self.cursor = SgeCursor::default();
             self.responses_first = true;
         } else {
-            // A segment is shorter than 2^16 octets and a message shorter than 2^32, so this does not wrap.
+            // A segment is shorter than 2^16 octets and a message shorter than 2^32, so this does
+            // not wrap.
             self.sent = self.sent.wrapping_add(bytes as u32);
         }
     }

@@ -1,11 +1,12 @@
 //! Parses ICMP errors about packets that we may have sent.
 //!
-//! An error quotes the packet that caused it. The quote must be a TCP segment of ours: from a local address, no
-//! fragment, and long enough for the ports and the sequence number. Only TCP knows whether the segment is in flight,
-//! so TCP validates the returned report (RFC 5927 s4.1).
+//! An error quotes the packet that caused it. The quote must be a TCP segment of ours: from a local
+//! address, no fragment, and long enough for the ports and the sequence number. Only TCP knows
+//! whether the segment is in flight, so TCP validates the returned report (RFC 5927 s4.1).
 //!
-//! Source: RFC 792, RFC 1122 s3.2.2 and s4.2.3.9, RFC 1191; RFC 4443 s3, RFC 8201. Each error is returned or dropped
-//! under one counter. Errors above a rate are dropped unread, because anybody can send them.
+//! Source: RFC 792, RFC 1122 s3.2.2 and s4.2.3.9, RFC 1191; RFC 4443 s3, RFC 8201. Each error is
+//! returned or dropped under one counter. Errors above a rate are dropped unread, because anybody
+//! can send them.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -59,7 +60,8 @@ pub(super) fn is_error_v4(kind: u8) -> bool {
     matches!(kind, UNREACHABLE | TIME_EXCEEDED | PARAMETER_PROBLEM)
 }
 
-/// Returns whether a message of this type is an error: RFC 4443 s2.1 gives errors the types below 128.
+/// Returns whether a message of this type is an error: RFC 4443 s2.1 gives errors the types below
+/// 128.
 pub(super) fn is_error_v6(kind: u8) -> bool {
     kind < 128
 }
@@ -97,27 +99,28 @@ impl Net {
     }
 }
 
-/// RFC 1122 s4.2.3.9: some codes of destination unreachable are hard. The others, time exceeded and parameter problem
-/// are soft.
+/// RFC 1122 s4.2.3.9: some codes of destination unreachable are hard. The others, time exceeded and
+/// parameter problem are soft.
 fn report_v4([kind, code, _, _, _, _, m0, m1]: [u8; HEADER_BYTES]) -> Option<Report> {
     match (kind, code) {
         // RFC 1191 s4: the MTU of the next hop is in the low half of the word.
         (UNREACHABLE, 4) => Some(Report::TooBig(u16::from_be_bytes([m0, m1]).into())),
-        // Protocol and port unreachable, and the three forms of administratively prohibited (RFC 1812 s5.2.7.1).
+        // Protocol and port unreachable, and the three forms of administratively prohibited
+        // (RFC 1812 s5.2.7.1).
         (UNREACHABLE, 2 | 3 | 9 | 10 | 13) => Some(Report::Hard),
         (UNREACHABLE, 0..=15) | (TIME_EXCEEDED, 0 | 1) | (PARAMETER_PROBLEM, 0..=2) => Some(Report::Soft),
         _ => None,
     }
 }
 
-/// RFC 4443 s3, divided as in RFC 1122: a decision of an administrator or a host is hard, a state of the network is
-/// soft.
+/// RFC 4443 s3, divided as in RFC 1122: a decision of an administrator or a host is hard, a state
+/// of the network is soft.
 fn report_v6([kind, code, _, _, m0, m1, m2, m3]: [u8; HEADER_BYTES]) -> Option<Report> {
     match (kind, code) {
         // RFC 4443 s3.2: the code is ignored.
         (V6_TOO_BIG, _) => Some(Report::TooBig(u32::from_be_bytes([m0, m1, m2, m3]))),
-        // Prohibited, port unreachable, and the two policies of RFC 4443. A parameter problem of code 1: the peer has
-        // no TCP.
+        // Prohibited, port unreachable, and the two policies of RFC 4443. A parameter problem of
+        // code 1: the peer has no TCP.
         (V6_UNREACHABLE, 1 | 4 | 5 | 6) | (V6_PARAMETER_PROBLEM, 1) => Some(Report::Hard),
         (V6_UNREACHABLE, 0..=7) | (V6_TIME_EXCEEDED, 0 | 1) | (V6_PARAMETER_PROBLEM, 0..=3) => {
             Some(Report::Soft)
@@ -128,8 +131,8 @@ fn report_v6([kind, code, _, _, m0, m1, m2, m3]: [u8; HEADER_BYTES]) -> Option<R
     }
 }
 
-/// Returns the quoted IPv4 packet, if it is a TCP segment and no fragment. The header checksum is not checked: routers
-/// change the time to live, and some do not update the checksum of the quote.
+/// Returns the quoted IPv4 packet, if it is a TCP segment and no fragment. The header checksum is
+/// not checked: routers change the time to live, and some do not update the checksum of the quote.
 fn quote_v4(packet: &[u8]) -> Option<Quote> {
     let header = packet.first_chunk::<IPV4_BYTES>()?;
     let [v, _, n0, n1, _, _, f0, f1, _, protocol, _, _, a0, a1, a2, a3, b0, b1, b2, b3] = *header;
@@ -142,7 +145,8 @@ fn quote_v4(packet: &[u8]) -> Option<Quote> {
     quote(addresses, u16::from_be_bytes([n0, n1]), packet.get(header_bytes..)?)
 }
 
-/// Returns the quoted IPv6 packet, if it is a TCP segment without extension headers, as all of ours are.
+/// Returns the quoted IPv6 packet, if it is a TCP segment without extension headers, as all of ours
+/// are.
 fn quote_v6(packet: &[u8]) -> Option<Quote> {
     let (front, rest) = packet.split_first_chunk::<8>()?;
     let [v, _, _, _, n0, n1, next, _] = *front;
@@ -167,7 +171,8 @@ fn quote((source, dst): (IpAddr, IpAddr), packet_bytes: u16, upper: &[u8]) -> Op
     })
 }
 
-/// Returns the report for TCP, or `None` if the quoted packet fits the reported MTU: such a report is invalid.
+/// Returns the report for TCP, or `None` if the quoted packet fits the reported MTU: such a report
+/// is invalid.
 fn kind(report: Report, quote: &Quote) -> Option<IcmpErrorKind> {
     match report {
         Report::Soft => Some(IcmpErrorKind::Soft),

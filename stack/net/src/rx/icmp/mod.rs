@@ -1,9 +1,9 @@
 //! ICMP of both families: replies to echo requests, errors for TCP, and neighbour discovery.
 //!
-//! An echo reply is written in the frame of its request. It has the data and the type of service of the request, but
-//! not its options and extension headers. RFC 1122 requires this only for source routes, and packets with these are
-//! dropped. Echo requests to a multicast address get no reply, because replies would let anybody list the stations.
-//! Errors go to TCP, which validates them.
+//! An echo reply is written in the frame of its request. It has the data and the type of service of
+//! the request, but not its options and extension headers. RFC 1122 requires this only for source
+//! routes, and packets with these are dropped. Echo requests to a multicast address get no reply,
+//! because replies would let anybody list the stations. Errors go to TCP, which validates them.
 //!
 //! Source: RFC 792 "Echo", RFC 1122 s3.2.2.6, RFC 4443 s4.
 
@@ -52,8 +52,8 @@ impl Net {
             _ => return Err(Counter::NetDropIcmpOther),
         }
         let addresses = (datagram.local, datagram.remote);
-        // RFC 1122 s3.2.2.6: the reply has the type of service of the request. It does not include the ECN bits (RFC
-        // 3168 s5).
+        // RFC 1122 s3.2.2.6: the reply has the type of service of the request. It does not include
+        // the ECN bits (RFC 3168 s5).
         let header = ip::v4_header(addresses, ip::ICMP, datagram.traffic_class & !3, message.len());
         self.echo::<P, _, IPV4_BYTES>(frame, &datagram, (TYPE_IPV4, header, ECHO_REPLY_V4), wire)
     }
@@ -88,8 +88,8 @@ impl Net {
         self.echo::<P, _, IPV6_BYTES>(frame, &datagram, (TYPE_IPV6, header, ECHO_REPLY_V6), wire)
     }
 
-    /// Checks the length, the rate of errors, and the checksum. `pseudo` is the sum of the pseudo-header. Returns type
-    /// and code.
+    /// Checks the length, the rate of errors, and the checksum. `pseudo` is the sum of the
+    /// pseudo-header. Returns type and code.
     fn check_message(
         &mut self,
         now: Nanos,
@@ -111,8 +111,8 @@ impl Net {
         if self.echo_limit.allows(now) { Ok(()) } else { Err(Counter::NetDropEchoRateLimited) }
     }
 
-    /// Replies to an echo request in its frame, without options and padding. `ethertype`, `header` and `reply` are
-    /// those of the reply.
+    /// Replies to an echo request in its frame, without options and padding. `ethertype`, `header`
+    /// and `reply` are those of the reply.
     fn echo<P: Port, A: Address, const H: usize>(
         &self,
         mut frame: P::Frame,
@@ -122,7 +122,8 @@ impl Net {
     ) -> Outcome<P::Frame> {
         let span = usize::from(datagram.l4_offset)..usize::from(datagram.l4_end);
         let (l4_at, l4_bytes) = (self.link.header_bytes() + H, span.len());
-        // A priority tag of the request is omitted and no tag is added, so the reply is not longer than the request.
+        // A priority tag of the request is omitted and no tag is added, so the reply is not longer
+        // than the request.
         frame.bytes_mut().copy_within(span, l4_at);
         frame.resize(l4_at + l4_bytes);
         let packet = self.link.write(frame.bytes_mut(), datagram.remote_mac, ethertype).unwrap_or_default();
@@ -134,8 +135,8 @@ impl Net {
     }
 }
 
-/// Changes the type of a message and updates its checksum (RFC 1624 s3). The exchange of the addresses in the
-/// pseudo-header of IPv6 does not change the sum.
+/// Changes the type of a message and updates its checksum (RFC 1624 s3). The exchange of the
+/// addresses in the pseudo-header of IPv6 does not change the sum.
 fn write_reply_type(message: &mut [u8], reply: u8) {
     if let Some([kind, _, c0, c1]) = message.first_chunk_mut::<4>() {
         let sum = checksum::update(

@@ -219,7 +219,8 @@ fn probing() -> Bench {
     bench
 }
 
-/// RFC 5227 s2.1.1: three probes without a sender, one to two seconds apart; s2.3: then announcements.
+/// RFC 5227 s2.1.1: three probes without a sender, one to two seconds apart; s2.3: then
+/// announcements.
 #[test]
 fn an_address_without_conflict_is_used_after_three_probes() {
     let mut bench = probing();
@@ -319,8 +320,8 @@ fn a_refreshed_path_keeps_its_neighbour_known() {
     assert!(next_hop_mac(&mut bench, PEER.addr).is_some());
 }
 
-/// RFC 1122 s2.3.2.2 asks to save a packet that waits for a link address. Here no packet waits: a reply to a segment
-/// uses the link address that the segment came from, without a request.
+/// RFC 1122 s2.3.2.2 asks to save a packet that waits for a link address. Here no packet waits: a
+/// reply to a segment uses the link address that the segment came from, without a request.
 #[test]
 fn no_packet_waits_for_a_link_address() {
     let mut bench = Bench::new();

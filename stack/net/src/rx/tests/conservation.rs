@@ -77,7 +77,8 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// IPv6 frames: segments, ICMPv6 messages of all types to an address or a group, and chains of extension headers.
+/// IPv6 frames: segments, ICMPv6 messages of all types to an address or a group, and chains of
+/// extension headers.
 fn ipv6_frames() -> impl Strategy<Value = Vec<u8>> {
     let groups = ["ff02::1", "ff02::1:ff00:1"].map(|group| group.parse::<Ipv6Addr>().expect("an address"));
     let to = prop_oneof![

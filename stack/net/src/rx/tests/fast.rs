@@ -1,5 +1,5 @@
-//! Fast frames: what [`Net::fast_frame`] and [`Net::accepts_fast`] accept, [`Net::on_frame`] returns with the same
-//! fields. RFC 9293 s3.1, RFC 7323 s3.2.
+//! Fast frames: what [`Net::fast_frame`] and [`Net::accepts_fast`] accept, [`Net::on_frame`]
+//! returns with the same fields. RFC 9293 s3.1, RFC 7323 s3.2.
 //!
 //! [`Net::fast_frame`]: crate::Net::fast_frame
 //! [`Net::accepts_fast`]: crate::Net::accepts_fast
@@ -15,7 +15,8 @@ use crate::rx::fast::FastFrame;
 use crate::tcp_header::Timestamps;
 use crate::testing::{Bench, tcp_frame, with_ip};
 
-/// Replaces the header's length and flags, and puts `options` before the payload. Both checksums are correct.
+/// Replaces the header's length and flags, and puts `options` before the payload. Both checksums
+/// are correct.
 fn frame(control: [u8; 2], options: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut frame = tcp_frame(&[options, payload].concat());
     frame[46..48].copy_from_slice(&control);
@@ -112,8 +113,8 @@ fn a_fast_frame_in_a_vlan_does_not_exist() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Whatever is changed in a frame, a frame that is accepted as fast is a segment for the general path, with the
-    /// same flow and payload.
+    /// Whatever is changed in a frame, a frame that is accepted as fast is a segment for the
+    /// general path, with the same flow and payload.
     #[test]
     fn what_is_accepted_as_fast_is_a_segment(
         has_timestamps in any::<bool>(),
@@ -140,7 +141,8 @@ proptest! {
         let sum = |segment: &[u8], _| crate::checksum::sum(segment);
         if let Some(fast) = fast.filter(|fast| accepts(&bench.net, fast, sum)) {
             let (key, hash) = (fast.key(), bench.net.hash_of(fast.key()));
-            // The flow of a connection has a unicast remote address: others are refused by the general path.
+            // The flow of a connection has a unicast remote address: others are refused by the
+            // general path.
             if let Some(segment) = bench.receive(&bytes) {
                 prop_assert_eq!((key, hash), (FlowKeyV4::from(&segment.flow), segment.hash));
                 prop_assert_eq!((fast.end(), fast.ecn()), (segment.l4_end, segment.ecn));

@@ -51,8 +51,8 @@ fn each_code_is_soft_or_hard() {
     }
 }
 
-/// RFC 1191 s4: the MTU of the next hop; RFC 1191 s5 and s7.1: the next plateau if the router leaves it zero.
-/// RFC 1191 s3.
+/// RFC 1191 s4: the MTU of the next hop; RFC 1191 s5 and s7.1: the next plateau if the router
+/// leaves it zero. RFC 1191 s3.
 #[test]
 fn a_packet_too_big_reports_the_mtu_or_the_next_plateau() {
     for (word, limit) in [(1_400, 1_400), (0, 1_492), (68, 576)] {

@@ -68,7 +68,8 @@ fn a_unicast_packet_in_a_broadcast_frame_is_dropped() {
 /// RFC 9293 (MUST-63).
 #[test]
 fn a_packet_from_an_invalid_source_is_dropped() {
-    // RFC 1122 s3.2.1.3: this network, loopback, multicast, all forms of broadcast, and a local address.
+    // RFC 1122 s3.2.1.3: this network, loopback, multicast, all forms of broadcast, and a local
+    // address.
     let invalid: [[u8; 4]; 8] = [
         [0, 0, 0, 0],
         [0, 1, 2, 3],

@@ -1,5 +1,5 @@
-//! IPv6: the header and its extensions (RFC 8200), neighbour discovery (RFC 4861, RFC 4862), ICMPv6 (RFC 4443, RFC
-//! 8201).
+//! IPv6: the header and its extensions (RFC 8200), neighbour discovery (RFC 4861, RFC 4862), ICMPv6
+//! (RFC 4443, RFC 8201).
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -197,7 +197,8 @@ fn each_code_is_soft_or_hard() {
     assert_eq!([reported(2, 0, 1_279), reported(2, 0, 1_500), reported(2, 0, 0x1_0000)], [None; 3]);
 }
 
-/// RFC 4443 s2.4 (a): an error of unknown type reaches TCP, which takes it as a sign of a state of the network.
+/// RFC 4443 s2.4 (a): an error of unknown type reaches TCP, which takes it as a sign of a state of
+/// the network.
 #[test]
 fn an_error_of_unknown_type_is_a_soft_error() {
     for kind in [0, 5, 100, 127] {
@@ -232,7 +233,8 @@ fn option(kind: u8, mac: MacAddr) -> Vec<u8> {
     [&[kind, 1][..], &mac.0].concat()
 }
 
-/// A multicast solicitation from `from` for `target`, with the link address of the sender unless it is a probe.
+/// A multicast solicitation from `from` for `target`, with the link address of the sender unless it
+/// is a probe.
 fn solicitation(from: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let (group_mac, group) = group_of(target);
     let mut rest = target.octets().to_vec();
@@ -249,7 +251,8 @@ fn advertisement(target: Ipv6Addr, (solicited, overrides): (bool, bool), at: Mac
     icmpv6_frame(OURS.mac, (target, v6(1)), 255, &icmpv6(136, 0, flags, &rest))
 }
 
-/// A neighbour discovery frame: link destination, IP addresses, hop limit, type, flags, target, options.
+/// A neighbour discovery frame: link destination, IP addresses, hop limit, type, flags, target,
+/// options.
 type ParsedNd = (MacAddr, (Ipv6Addr, Ipv6Addr), u8, u8, u8, Ipv6Addr, Vec<u8>);
 
 fn parse_nd(frame: &[u8]) -> ParsedNd {
@@ -350,7 +353,8 @@ fn an_advertisement_replaces_a_link_address_only_with_override() {
     assert_eq!(bench.counted(), expected);
 }
 
-/// RFC 4861 s7.1, RFC 6980 s5: a message that has passed a router or has extension headers is invalid.
+/// RFC 4861 s7.1, RFC 6980 s5: a message that has passed a router or has extension headers is
+/// invalid.
 #[test]
 fn invalid_neighbour_discovery_messages_are_dropped() {
     let rest = [&v6(1).octets()[..], &option(1, PEER.mac)].concat();
@@ -420,7 +424,8 @@ fn state(bench: &Bench, addr: Ipv6Addr) -> Option<AddressState> {
     bench.net.local.state_of(addr.into())
 }
 
-/// RFC 4862 s5.4.2: one probe for each address, the link-local one included. The addresses are used a second later.
+/// RFC 4862 s5.4.2: one probe for each address, the link-local one included. The addresses are used
+/// a second later.
 #[test]
 fn an_address_without_conflict_is_used_after_one_probe() {
     let mut bench = probing();
@@ -442,8 +447,8 @@ fn an_address_without_conflict_is_used_after_one_probe() {
     assert!(bench.now - Nanos::from_secs(1) <= Nanos::from_secs(2));
 }
 
-/// RFC 4862 s5.4: an address is tentative until it was probed on a link, for frames to the stack itself too. One that
-/// is not probed needs no link.
+/// RFC 4862 s5.4: an address is tentative until it was probed on a link, for frames to the stack
+/// itself too. One that is not probed needs no link.
 #[test]
 fn without_a_link_only_an_address_that_is_not_probed_is_used() {
     for (ipv6, expected) in [(1, AddressState::Tentative), (0, AddressState::Usable)] {
@@ -482,8 +487,8 @@ fn an_address_that_another_station_has_or_probes_for_is_not_used() {
     }
 }
 
-/// RFC 4862 s5.4.4 does not require an action. As with ARP the address is kept and announced at most once in ten
-/// seconds.
+/// RFC 4862 s5.4.4 does not require an action. As with ARP the address is kept and announced at
+/// most once in ten seconds.
 #[test]
 fn an_address_in_use_is_defended_at_most_once_in_ten_seconds() {
     let mut bench = Bench::dual();
@@ -506,9 +511,8 @@ fn an_address_in_use_is_defended_at_most_once_in_ten_seconds() {
     assert_eq!(bench.counted(), expected);
 }
 
-/// RFC 6724 s5: a source address of the scope of the destination; RFC 4291 s2.5.6: link-local addresses are on the
-/// link.
-/// RFC 4861 s7.2.2.
+/// RFC 6724 s5: a source address of the scope of the destination; RFC 4291 s2.5.6: link-local
+/// addresses are on the link. RFC 4861 s7.2.2.
 #[test]
 fn the_source_address_to_a_link_local_peer_is_link_local() {
     let mut bench = Bench::dual();
@@ -534,8 +538,8 @@ fn other_networks_are_reached_through_the_gateway() {
     }
 }
 
-/// RFC 4861 s7.2.6: unsolicited advertisements of an address are at least a second apart, and go to all nodes without
-/// the flags of routers and of replies.
+/// RFC 4861 s7.2.6: unsolicited advertisements of an address are at least a second apart, and go to
+/// all nodes without the flags of routers and of replies.
 #[test]
 fn announcements_are_a_second_apart_and_not_solicited() {
     let mut bench = Bench::dual();

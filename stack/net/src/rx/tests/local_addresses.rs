@@ -21,7 +21,8 @@ fn prefix(text: &str) -> Prefix {
     Prefix { addr: ip(addr), len: len.parse().expect("a length") }
 }
 
-/// 10.0.0.1/24, 10.0.0.7/24 and 192.168.5.1/16; a route to 172.16.0.0/12 and a longer one to 172.16.9.0/24.
+/// 10.0.0.1/24, 10.0.0.7/24 and 192.168.5.1/16; a route to 172.16.0.0/12 and a longer one to
+/// 172.16.9.0/24.
 fn many() -> Bench {
     Bench::with(MemoryConfig::default(), |cfg| {
         dual(cfg);
@@ -45,8 +46,8 @@ fn requested(bench: &mut Bench, dst: &str) -> (IpAddr, IpAddr) {
     (target_protocol_addr.into(), source_protocol_addr.into())
 }
 
-/// RFC 1122 s3.3.1.1 and s3.3.4.3: the longest prefix wins, and the source is on the network of the next hop.
-/// RFC 1122 s3.2.1.3 and s3.2.2.2.
+/// RFC 1122 s3.3.1.1 and s3.3.4.3: the longest prefix wins, and the source is on the network of the
+/// next hop. RFC 1122 s3.2.1.3 and s3.2.2.2.
 #[test]
 fn the_longest_prefix_selects_the_next_hop_and_the_source() {
     for (dst, next_hop, source) in [
@@ -118,7 +119,8 @@ fn loop_back(bench: &mut Bench, dst: IpAddr) -> MemoryFrame {
     burst.pop().expect("a looped-back frame")
 }
 
-/// Frames to a local address are not transmitted. They pass the usual checks, with an offloading device too.
+/// Frames to a local address are not transmitted. They pass the usual checks, with an offloading
+/// device too.
 #[test]
 fn a_segment_to_a_local_address_is_looped_back() {
     for port in [MemoryConfig::default(), MemoryConfig::default().offloading()] {

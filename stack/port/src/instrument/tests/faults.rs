@@ -178,7 +178,8 @@ fn damage_is_seen_by_the_checksum_whichever_way_the_frame_goes() {
     assert_eq!(bench.stats.read(Counter::PortFaultCorruptions), 201);
 }
 
-/// RFC 8200 s8.1: the checksum of TCP is all that IPv6 has, and its pseudo-header begins with the addresses.
+/// RFC 8200 s8.1: the checksum of TCP is all that IPv6 has, and its pseudo-header begins with the
+/// addresses.
 #[test]
 fn damage_to_ipv6_is_done_where_a_checksum_sees_it() {
     let mut bench = bench_of(&MemoryConfig::default().offloading());

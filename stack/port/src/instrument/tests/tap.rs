@@ -126,7 +126,8 @@ fn a_capture_that_cannot_be_written_stops_and_the_traffic_goes_on() {
 /// The size of the disk of the next test.
 const DISK: &str = "size=128k";
 
-/// A real disk without room, in a mount namespace of this process alone: the traffic goes on, and the stop is counted.
+/// A real disk without room, in a mount namespace of this process alone: the traffic goes on, and
+/// the stop is counted.
 #[test]
 fn a_capture_on_a_full_disk_stops_and_the_traffic_goes_on() {
     const FOLDER: &str = "IRONWARP_FULL_DISK";
@@ -205,8 +206,8 @@ fn a_capture_is_readable_by_its_owner_alone_and_follows_no_link() {
     assert!(linked.is_err());
 }
 
-/// Runs a program on a capture of one segment each way; `None` where it is not installed, which a line past the capture of
-/// a test's output says.
+/// Runs a program on a capture of one segment each way; `None` where it is not installed, which a
+/// line past the capture of a test's output says.
 fn asked(program: &str, arguments: &[&str]) -> Option<String> {
     let path = std::env::temp_dir().join(format!("ironwarp-{program}-{}.pcapng", std::process::id()));
     let capture = Capture::create(&path, CaptureLimits::default()).unwrap();

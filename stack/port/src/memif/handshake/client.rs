@@ -1,7 +1,8 @@
-//! The client's side of the start: makes the memory of the link and passes it, one message for each acknowledgement.
+//! The client's side of the start: makes the memory of the link and passes it, one message for each
+//! acknowledgement.
 //!
-//! Every page is written before the memory is passed, so that it belongs to the client; once the server has its mapping, nobody
-//! can punch holes into it.
+//! Every page is written before the memory is passed, so that it belongs to the client; once the
+//! server has its mapping, nobody can punch holes into it.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};

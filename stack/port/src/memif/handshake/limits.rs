@@ -1,8 +1,10 @@
-//! What the users of a server's socket may ask of it: starts of a link, and memory that is mapped at a time.
+//! What the users of a server's socket may ask of it: starts of a link, and memory that is mapped
+//! at a time.
 //!
-//! A start costs messages, mappings and their removal, on the control thread. Each user has [`STARTS_MAX`] of them at once, and
-//! one more for each [`START_INTERVAL`]. Memory of an ended link stays mapped until each queue has given its rings back, which
-//! a queue that nobody polls does late: meanwhile new links may map [`MAPPED_BYTES_MAX`] with it.
+//! A start costs messages, mappings and their removal, on the control thread. Each user has
+//! [`STARTS_MAX`] of them at once, and one more for each [`START_INTERVAL`]. Memory of an ended
+//! link stays mapped until each queue has given its rings back, which a queue that nobody polls
+//! does late: meanwhile new links may map [`MAPPED_BYTES_MAX`] with it.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

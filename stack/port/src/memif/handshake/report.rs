@@ -129,7 +129,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("m");
         let two = MemifConfig { queues: 2, ..MemifConfig::server(&path) };
-        // Each line is registered when it is first written, by whichever test; a subscriber that comes meanwhile may miss it.
+        // Each line is registered when it is first written, by whichever test; a subscriber that
+        // comes meanwhile may miss it.
         lines_of(&two, &MemifConfig::client(&path));
         let lines = lines_of(&two, &MemifConfig::client(&path));
         let of = |words: [&str; 2]| {

@@ -1,4 +1,5 @@
-//! The server's side of the start: takes the client's memory and rings, each checked when it arrives.
+//! The server's side of the start: takes the client's memory and rings, each checked when it
+//! arrives.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -117,8 +118,8 @@ impl ServerStart {
         Ok(())
     }
 
-    /// Takes a ring. Its interrupt descriptor is not kept: this end polls, and writes no descriptor that the peer could make
-    /// block.
+    /// Takes a ring. Its interrupt descriptor is not kept: this end polls, and writes no descriptor
+    /// that the peer could make block.
     fn on_ring(&mut self, wanted: &AddRing, config: &MemifConfig) -> Result<(), Refusal> {
         let bad_ring = |reason| Refusal(Counter::PortMemifBadRing, reason);
         let rings = if wanted.flags.get() & RING_C2S != 0 { &mut self.c2s } else { &mut self.s2c };

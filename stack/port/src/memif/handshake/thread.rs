@@ -1,5 +1,5 @@
-//! The thread of a device's control side. It waits for the socket, so links come and go whether the queues are polled or not.
-//! No other thread does its work, which maps and removes memory.
+//! The thread of a device's control side. It waits for the socket, so links come and go whether the
+//! queues are polled or not. No other thread does its work, which maps and removes memory.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,8 @@ struct Inner {
 }
 
 impl ControlThread {
-    /// Starts the thread. It counts into `stats`, the page of the first queue, words that no queue counts into.
+    /// Starts the thread. It counts into `stats`, the page of the first queue, words that no queue
+    /// counts into.
     ///
     /// # Errors
     /// [`MemifError::System`].

@@ -1,7 +1,7 @@
 //! The rings of a link whose peer a sequence of bytes describes: no socket and no system call.
 //!
-//! The peer moves either index to any value, writes any descriptor and any word, between the bursts of this end. A fault ends the
-//! link, and the next one starts over the same memory.
+//! The peer moves either index to any value, writes any descriptor and any word, between the bursts
+//! of this end. A fault ends the link, and the next one starts over the same memory.
 
 use std::cell::RefCell;
 
@@ -40,8 +40,8 @@ struct Rings {
     peer: [RingWords; 2],
 }
 
-/// Runs rings whose peer does what `script` says; its first byte chooses the owner of the buffers and the size of the rings.
-/// Returns the frames that were received and sent.
+/// Runs rings whose peer does what `script` says; its first byte chooses the owner of the buffers
+/// and the size of the rings. Returns the frames that were received and sent.
 pub fn hostile_rings(script: &[u8]) -> (u64, u64) {
     LAB.with_borrow_mut(|lab| {
         let mut input = Input(script);

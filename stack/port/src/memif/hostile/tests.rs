@@ -26,7 +26,8 @@ fn a_script_of_right_steps_reaches_the_rings_alone_with_buffers_of_either_end() 
     // The peer sends a frame of two buffers and offers four; this end sends three frames of one.
     let theirs = [3, 6, 0, 2, 1, 0, 6, 1, 4, 0, 2, 3, 63, 0];
     assert_eq!(hostile_rings(&theirs), (1, 3));
-    // The peer fills two of this end's buffers; its own index of the other ring is where this end has room for four.
+    // The peer fills two of this end's buffers; its own index of the other ring is where this end
+    // has room for four.
     let ours = [2, 6, 2, 2, 0, 0, 2, 5, 63, 0];
     assert_eq!(hostile_rings(&ours), (2, 4));
 }

@@ -34,7 +34,8 @@ fn a_region_of_missing_pages_is_refused_however_many_blocks_its_file_has() {
     assert_eq!(open(&punched(), pages).err(), Some(RegionFault::Holes));
     assert_eq!(open(&punched(), 4097).err(), Some(RegionFault::Holes));
     assert!(open(&punched(), 4096).is_ok(), "the first page is there");
-    // As many blocks as the file has pages, but behind its end: these are pages of nobody's mapping.
+    // As many blocks as the file has pages, but behind its end: these are pages of nobody's
+    // mapping.
     let file = sparse(pages);
     fallocate(&file, FallocateFlags::KEEP_SIZE, pages, pages).expect("blocks");
     assert_eq!(fstat(&file).expect("its state").st_blocks as u64 * 512, pages);

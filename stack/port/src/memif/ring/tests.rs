@@ -1,4 +1,5 @@
-//! Every value of an index, and every short sequence of a peer's steps, against a model with numbers that do not wrap.
+//! Every value of an index, and every short sequence of a peer's steps, against a model with
+//! numbers that do not wrap.
 
 use super::*;
 use crate::{Frame, TxMeta};
@@ -102,8 +103,8 @@ fn descriptors(words: &RingWords) -> Vec<Descriptor> {
     (0..SLOTS).map(|slot| words.descriptor(slot)).collect()
 }
 
-/// All 65 536 values of the peer's index in every state of small rings. What is refused: less than was handed over before, and
-/// more than a ring.
+/// All 65 536 values of the peer's index in every state of small rings. What is refused: less than
+/// was handed over before, and more than a ring.
 #[test]
 fn every_value_of_an_index_is_taken_or_refused_as_without_wrapping() {
     for log2 in 1..=3 {
@@ -151,14 +152,16 @@ fn no_more_slots_are_used_than_are_known() {
     }
 }
 
-/// A step of a sequence: the peer sets its index to so many slots from this end's, or this end sends a frame.
+/// A step of a sequence: the peer sets its index to so many slots from this end's, or this end
+/// sends a frame.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Index(i32),
     Send(u16),
 }
 
-/// Every sequence of four steps: the peer's index anywhere near the ring, behind it too, and frames of one to three buffers.
+/// Every sequence of four steps: the peer's index anywhere near the ring, behind it too, and frames
+/// of one to three buffers.
 #[test]
 fn every_short_sequence_of_offers_and_frames_ends_as_in_a_model() {
     let near = i32::from(SLOTS) + 2;
@@ -174,7 +177,8 @@ fn every_short_sequence_of_offers_and_frames_ends_as_in_a_model() {
     }
 }
 
-/// Runs steps on a ring and on the model of it: this end's position, what it knows to be free, and the peer's position.
+/// Runs steps on a ring and on the model of it: this end's position, what it knows to be free, and
+/// the peer's position.
 fn send_sequence(lab: &Lab, pool: &mut Pool, start: u16, steps: impl Iterator<Item = Step>) {
     let (mut tx, words) = lab.tx(start);
     let base = i64::from(start) + (1 << 20);
@@ -257,7 +261,8 @@ fn kinds(owner: Owner) -> Vec<(Descriptor, Option<Counter>)> {
     ]
 }
 
-/// Every content of a ring of four descriptors, every number of frames that wait, and pools with no, one and enough buffers.
+/// Every content of a ring of four descriptors, every number of frames that wait, and pools with
+/// no, one and enough buffers.
 #[test]
 fn every_content_of_a_small_ring_is_split_into_the_same_frames_as_in_a_model() {
     for owner in [Owner::Us, Owner::Peer] {
@@ -293,7 +298,8 @@ fn receive_content(
     let (mut pool, stats, mut burst) = (Pool::new(frames, 1024), CoreStats::detached(), Burst::new());
     assert_eq!(rx.receive(&mut burst, &mut pool, &stats), Ok(()));
 
-    // The model: a frame goes up to a descriptor without NEXT, or to the last one that waits, which is too early.
+    // The model: a frame goes up to a descriptor without NEXT, or to the last one that waits, which
+    // is too early.
     let (mut lens, mut used, mut dropped) = (Vec::new(), 0, Vec::new());
     while used < usize::from(waiting) && lens.len() < frames {
         let rest = &chosen[used..usize::from(waiting)];

@@ -99,7 +99,8 @@ impl Client {
         assert!(self.channel.send(message, "peer", fd.map(AsFd::as_fd)));
     }
 
-    /// Returns the next message of the server, which is polled meanwhile. `None`: it has closed the socket.
+    /// Returns the next message of the server, which is polled meanwhile. `None`: it has closed the
+    /// socket.
     pub(super) fn next(&self, server: &MemifPort) -> Option<Message> {
         let mut got = None;
         until("a message", || {

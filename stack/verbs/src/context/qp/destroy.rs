@@ -1,8 +1,8 @@
 //! The end of queue pairs.
 //!
-//! A queue pair whose ends other threads have ends at once too: its connection is reset and what is posted is flushed. But
-//! its core's half stays, in the error state, until both ends are dropped: so a request that another thread posts meanwhile
-//! is flushed as well.
+//! A queue pair whose ends other threads have ends at once too: its connection is reset and what is
+//! posted is flushed. But its core's half stays, in the error state, until both ends are dropped:
+//! so a request that another thread posts meanwhile is flushed as well.
 
 use super::AppQp;
 use crate::context::Context;
@@ -21,9 +21,10 @@ pub(in crate::context) struct SplitDestroy {
 }
 
 impl Context {
-    /// Destroys a queue pair: an open connection is reset, and posted requests complete as flushed. The handle is invalid
-    /// from now on: a second call fails with [`VerbsError::UnknownQueuePair`]. Events that the core has raised may follow.
-    /// Its completions arrive when the core has carried out the call; its queues can be destroyed once
+    /// Destroys a queue pair: an open connection is reset, and posted requests complete as flushed.
+    /// The handle is invalid from now on: a second call fails with
+    /// [`VerbsError::UnknownQueuePair`]. Events that the core has raised may follow. Its
+    /// completions arrive when the core has carried out the call; its queues can be destroyed once
     /// [`Context::poll_event`] has run after that.
     ///
     /// If other threads have its ends ([`Context::split_qp`]), their calls fail from now on. The
@@ -37,9 +38,10 @@ impl Context {
         self.begin_destroy(qp, false)
     }
 
-    /// As [`Context::destroy_qp`], but closes an open connection in order if nothing of it is outstanding: everything posted
-    /// is sent and acknowledged, and every Read has ended. The connection then closes by itself, within the Terminate
-    /// timeout, and the peer sees an orderly end. The core keeps few such connections; others are reset.
+    /// As [`Context::destroy_qp`], but closes an open connection in order if nothing of it is
+    /// outstanding: everything posted is sent and acknowledged, and every Read has ended. The
+    /// connection then closes by itself, within the Terminate timeout, and the peer sees an orderly
+    /// end. The core keeps few such connections; others are reset.
     ///
     /// # Errors
     ///
@@ -104,15 +106,15 @@ impl Context {
         }
     }
 
-    /// Returns whether an event is of a queue pair that was destroyed while other threads had its ends: no event of it
-    /// follows, as of any other.
+    /// Returns whether an event is of a queue pair that was destroyed while other threads had its
+    /// ends: no event of it follows, as of any other.
     #[cold]
     pub(in crate::context) fn is_of_split_destroy(&self, event: &Event) -> bool {
         event.qp().is_some_and(|qp| self.split_destroys.iter().any(|one| one.qp == qp))
     }
 
-    /// Releases the entries in `cq` reserved for sends that completed without an entry. Returns whether there were
-    /// any.
+    /// Releases the entries in `cq` reserved for sends that completed without an entry. Returns
+    /// whether there were any.
     #[cold]
     pub(in crate::context) fn reclaim(&mut self, cq: CompletionQueue) -> bool {
         let mut reclaimed = 0;

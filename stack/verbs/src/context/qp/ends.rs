@@ -1,7 +1,9 @@
-//! The two ends of a queue pair that post: they check a request, reserve an entry for its completion and write its slot.
+//! The two ends of a queue pair that post: they check a request, reserve an entry for its
+//! completion and write its slot.
 //!
-//! The context uses them, or threads of their own do ([`split`](crate::context::split)). A request with an error is not
-//! posted. A request is written into the queue's own slot and not copied again.
+//! The context uses them, or threads of their own do ([`split`](crate::context::split)). A request
+//! with an error is not posted. A request is written into the queue's own slot and not copied
+//! again.
 
 use std::sync::Arc;
 
@@ -64,7 +66,8 @@ impl CqEntries for AppCq {
 }
 
 impl QpView<'_> {
-    /// Returns the state. It is draining from the application's request until the connection has ended.
+    /// Returns the state. It is draining from the application's request until the connection has
+    /// ended.
     pub(in crate::context) fn state(&self) -> QpState {
         match self.shared.state() {
             QpState::Error => QpState::Error,
@@ -124,7 +127,8 @@ impl SendEnd {
         self.sq.publish();
     }
 
-    /// Claims the requests that completed without an entry and were not claimed, and returns their number.
+    /// Claims the requests that completed without an entry and were not claimed, and returns their
+    /// number.
     pub(super) fn claim_unsignaled(&self) -> u32 {
         self.sq.claim_unsignaled()
     }
@@ -133,8 +137,9 @@ impl SendEnd {
         self.sq.observer()
     }
 
-    /// Releases the entries of this queue pair's unsignaled requests that are done, if cores reserve entries of the queue
-    /// too: a core that finds the queue full ends a connection, so no entry may wait for a post that finds it full.
+    /// Releases the entries of this queue pair's unsignaled requests that are done, if cores
+    /// reserve entries of the queue too: a core that finds the queue full ends a connection, so no
+    /// entry may wait for a post that finds it full.
     #[inline]
     fn release_shared_cqes(&mut self, cq: &mut impl CqEntries) {
         if cq.is_shared() {
@@ -155,13 +160,14 @@ impl SendEnd {
         Ok(())
     }
 
-    /// RFC 5041 s6.2.1: after a disconnect was requested, further requests are errors. Those after the end are
-    /// flushed.
+    /// RFC 5041 s6.2.1: after a disconnect was requested, further requests are errors. Those after
+    /// the end are flushed.
     #[cold]
     fn check_not_closing(&self) -> Result<(), PostError> {
         let view = QpView { shared: &self.shared, control: &self.control };
         match view.state() {
-            // A worker that was dropped has flushed what was posted, and nobody flushes what would follow.
+            // A worker that was dropped has flushed what was posted, and nobody flushes what would
+            // follow.
             QpState::Error if self.sq.is_abandoned() => Err(PostError::WorkerDropped),
             QpState::Error => Ok(()),
             state => Err(PostError::WrongState(state)),
@@ -241,8 +247,9 @@ impl RecvEnd {
         })
     }
 
-    /// Publishes receives and returns whether the core must be rung. Pairs with the core's half in `QpCore::enter`: either
-    /// the core finds the receives when it flushes, or this thread sees that the connection has ended, and rings.
+    /// Publishes receives and returns whether the core must be rung. Pairs with the core's half in
+    /// `QpCore::enter`: either the core finds the receives when it flushes, or this thread sees
+    /// that the connection has ended, and rings.
     #[inline]
     pub(in crate::context) fn publish(&mut self, view: &QpView<'_>) -> bool {
         if let Some(rq) = &mut self.rq {

@@ -1,7 +1,8 @@
-//! Posting to a queue pair: a request is checked, an entry for its completion reserved, its slot written, and the
-//! core's doorbell rung once.
+//! Posting to a queue pair: a request is checked, an entry for its completion reserved, its slot
+//! written, and the core's doorbell rung once.
 //!
-//! A request with an error is not posted. A request is written into the queue's own slot and not copied again.
+//! A request with an error is not posted. A request is written into the queue's own slot and not
+//! copied again.
 
 use super::AppQp;
 use super::ends::{QpView, RecvEnd, SendEnd};
@@ -22,7 +23,8 @@ impl Context {
     /// - [`PostError::QueueFull`] or [`PostError::CqFull`] if a queue has no free slot.
     /// - [`PostError::TooManySges`] if the request has more elements than allowed.
     /// - [`PostError::InlineTooLong`] or [`PostError::MessageTooLong`] if it has too many bytes.
-    /// - [`PostError::ReadSinkCount`] or [`PostError::AtomicSinkLength`] if its sink does not fit the operation.
+    /// - [`PostError::ReadSinkCount`] or [`PostError::AtomicSinkLength`] if its sink does not fit
+    ///   the operation.
     /// - [`PostError::NoSuchOperation`] if the connection lacks the operation.
     /// - [`PostError::WorkerDropped`] if the worker of the queue pair's core was dropped.
     pub fn post_send(&mut self, qp: QueuePair, wr: &SendWr<'_>) -> Result<(), PostError> {
@@ -47,8 +49,8 @@ impl Context {
         Ok(())
     }
 
-    /// Posts requests to the send queue in order and rings the doorbell once. If one fails, those before it are
-    /// posted; the error contains their number.
+    /// Posts requests to the send queue in order and rings the doorbell once. If one fails, those
+    /// before it are posted; the error contains their number.
     ///
     /// # Errors
     ///
@@ -75,7 +77,8 @@ impl Context {
         }
     }
 
-    /// Posts requests to the send queue in order and rings the doorbell once. If one fails, none is posted.
+    /// Posts requests to the send queue in order and rings the doorbell once. If one fails, none is
+    /// posted.
     ///
     /// # Errors
     ///
@@ -134,8 +137,8 @@ impl Context {
         Ok(())
     }
 
-    /// Posts receives in order. A list costs one memory fence, as one receive does. If a receive fails, those before it
-    /// are posted; the error contains their number.
+    /// Posts receives in order. A list costs one memory fence, as one receive does. If a receive
+    /// fails, those before it are posted; the error contains their number.
     ///
     /// # Errors
     ///
@@ -207,7 +210,8 @@ impl AppQp {
     fn ring(&self, cores: &mut [CoreChannel]) {
         let Some((core, slot)) = self.control.assigned else { return };
         if let Some(channel) = cores.get_mut(usize::from(core)) {
-            // A flag that was set already is in a doorbell that the core has not served, so the core does not sleep.
+            // A flag that was set already is in a doorbell that the core has not served, so the
+            // core does not sleep.
             if channel.doorbell.ring(slot, &self.shared.bell) {
                 channel.waker.wake();
             }

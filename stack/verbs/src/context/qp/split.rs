@@ -35,12 +35,12 @@ pub(super) struct QueueUse {
 }
 
 impl Context {
-    /// Splits a queue pair from the context: the first end posts to the send queue, the second to the receive queue, each
-    /// from any one thread. Connecting, events and queries stay with the context. Once an end is dropped, the context posts
-    /// to its queue again.
+    /// Splits a queue pair from the context: the first end posts to the send queue, the second to
+    /// the receive queue, each from any one thread. Connecting, events and queries stay with the
+    /// context. Once an end is dropped, the context posts to its queue again.
     ///
-    /// From then on each entry of its completion queues costs two read-modify-writes, to reserve and to release it. A post
-    /// that rings the core costs two more.
+    /// From then on each entry of its completion queues costs two read-modify-writes, to reserve
+    /// and to release it. A post that rings the core costs two more.
     ///
     /// ```
     /// # fn post_elsewhere(
@@ -94,7 +94,8 @@ impl Context {
         Ok(())
     }
 
-    /// Lets other threads claim the unsignaled requests of a queue pair, if they post into its completion queue.
+    /// Lets other threads claim the unsignaled requests of a queue pair, if they post into its
+    /// completion queue.
     pub(super) fn add_send_queue(&self, app: &AppQp) {
         if let Ok(cq) = self.cq(app.send_cq)
             && cq.has_threads()
@@ -126,7 +127,8 @@ impl AppQp {
         }
     }
 
-    /// Claims the sends that completed without an entry and were not claimed, and returns their number.
+    /// Claims the sends that completed without an entry and were not claimed, and returns their
+    /// number.
     pub(super) fn claim_unsignaled(&self) -> u32 {
         match (&self.send, &self.split) {
             (Some(end), _) => end.claim_unsignaled(),

@@ -12,7 +12,8 @@ use crate::error::VerbsError;
 use crate::objects::CompletionQueue;
 use crate::shared::CqReservations;
 
-/// Polls a completion queue from any one thread; see [`Context::split_cq`](crate::Context::split_cq).
+/// Polls a completion queue from any one thread; see
+/// [`Context::split_cq`](crate::Context::split_cq).
 ///
 /// ```compile_fail
 /// fn shared_between_threads<T: Sync>() {}
@@ -50,8 +51,8 @@ impl CqPoller {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::UnknownCompletionQueue`] if the queue was destroyed, or its context dropped, the cores have ended
-    /// what was posted, and every completion is reaped.
+    /// [`VerbsError::UnknownCompletionQueue`] if the queue was destroyed, or its context dropped,
+    /// the cores have ended what was posted, and every completion is reaped.
     #[inline]
     pub fn poll(&mut self, into: &mut [Completion]) -> Result<usize, VerbsError> {
         let reaped = self.reap(into);
@@ -77,7 +78,8 @@ impl CqPoller {
         }
     }
 
-    /// Requests one event at the queue's descriptor for its next completion, or its next solicited or failed one.
+    /// Requests one event at the queue's descriptor for its next completion, or its next solicited
+    /// or failed one.
     ///
     /// Poll once more after this call: earlier completions raise no event.
     pub fn arm(&self, solicited_only: bool) {
@@ -86,7 +88,8 @@ impl CqPoller {
 }
 
 impl AsFd for CqPoller {
-    /// Returns the descriptor that becomes readable once for each arming. Read its eight bytes to reset it.
+    /// Returns the descriptor that becomes readable once for each arming. Read its eight bytes to
+    /// reset it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.eventfd.as_fd()
     }

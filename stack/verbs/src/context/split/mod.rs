@@ -1,8 +1,10 @@
-//! Ends of queues that were split from their context, so that other threads post and poll without a lock.
+//! Ends of queues that were split from their context, so that other threads post and poll without a
+//! lock.
 //!
-//! An end is `Send` and not `Sync`: one thread uses it at a time. Its queue stays an object of its context, which creates
-//! and destroys, connects and queries. An end that is dropped returns to the context. It may also outlive its object or the
-//! context: its calls then fail with the error of an unknown object.
+//! An end is `Send` and not `Sync`: one thread uses it at a time. Its queue stays an object of its
+//! context, which creates and destroys, connects and queries. An end that is dropped returns to the
+//! context. It may also outlive its object or the context: its calls then fail with the error of an
+//! unknown object.
 //!
 //! Queues that are not split keep their cost. A split queue costs the atomic operations of
 //! [`Reservations`](ironwarp_rings::reservations::Reservations) and, to ring a core,

@@ -13,7 +13,8 @@ use crate::shared::CqReservations;
 use crate::wake::CoreWaker;
 use crate::wr::{RecvWr, SendWr};
 
-/// Posts to the send queue of a queue pair from any one thread; see [`Context::split_qp`](crate::Context::split_qp).
+/// Posts to the send queue of a queue pair from any one thread; see
+/// [`Context::split_qp`](crate::Context::split_qp).
 ///
 /// Requests complete in the order of their posts, whichever thread polls.
 ///
@@ -30,7 +31,8 @@ pub struct SendPoster {
 }
 
 /// Posts to the receive queue of a queue pair from any one thread; see
-/// [`Context::split_qp`](crate::Context::split_qp). It posts nothing if the receives come from a shared queue.
+/// [`Context::split_qp`](crate::Context::split_qp). It posts nothing if the receives come from a
+/// shared queue.
 ///
 /// ```compile_fail
 /// fn shared_between_threads<T: Sync>() {}
@@ -66,8 +68,9 @@ impl SendPoster {
 
     /// Posts one request, as [`Context::post_send`](crate::Context::post_send).
     ///
-    /// A request that is posted while the context disconnects is sent, or completes as flushed when the connection ends.
-    /// One that is posted while the context destroys the queue pair completes as flushed.
+    /// A request that is posted while the context disconnects is sent, or completes as flushed when
+    /// the connection ends. One that is posted while the context destroys the queue pair completes
+    /// as flushed.
     ///
     /// # Errors
     ///
@@ -77,8 +80,8 @@ impl SendPoster {
         self.post_sends(core::slice::from_ref(wr)).map_err(|(_, error)| error)
     }
 
-    /// Posts requests in order and rings the doorbell once. If one fails, those before it are posted; the error contains
-    /// their number.
+    /// Posts requests in order and rings the doorbell once. If one fails, those before it are
+    /// posted; the error contains their number.
     ///
     /// # Errors
     ///
@@ -165,8 +168,8 @@ impl RecvPoster {
         self.post_recvs(core::slice::from_ref(wr)).map_err(|(_, error)| error)
     }
 
-    /// Posts receives in order. A list costs one memory fence, as one receive does. If a receive fails, those before it
-    /// are posted; the error contains their number.
+    /// Posts receives in order. A list costs one memory fence, as one receive does. If a receive
+    /// fails, those before it are posted; the error contains their number.
     ///
     /// # Errors
     ///
@@ -216,8 +219,8 @@ impl QpLink {
         QpView { shared: &self.shared, control: &self.shared.control() }.state()
     }
 
-    /// Rings the core after requests were published. The slot is read now: it was published before the state that let
-    /// the requests be posted.
+    /// Rings the core after requests were published. The slot is read now: it was published before
+    /// the state that let the requests be posted.
     #[inline]
     fn ring(&self) {
         let Some((core, slot)) = self.shared.control().assigned else { return };

@@ -8,7 +8,8 @@ use crate::error::PostError;
 use crate::objects::SharedReceiveQueue;
 use crate::wr::RecvWr;
 
-/// Posts receives to a shared receive queue from any one thread; see [`Context::split_srq`](crate::Context::split_srq).
+/// Posts receives to a shared receive queue from any one thread; see
+/// [`Context::split_srq`](crate::Context::split_srq).
 ///
 /// It costs what [`Context::post_srq_recv`](crate::Context::post_srq_recv) costs.
 ///
@@ -33,12 +34,13 @@ impl SrqPoster {
         self.srq
     }
 
-    /// Posts one receive for the first queue pair that needs it. A receive that is posted while the queue is destroyed is
-    /// dropped.
+    /// Posts one receive for the first queue pair that needs it. A receive that is posted while the
+    /// queue is destroyed is dropped.
     ///
     /// # Errors
     ///
-    /// - [`PostError::UnknownSharedReceiveQueue`] if the queue was destroyed, or its context dropped.
+    /// - [`PostError::UnknownSharedReceiveQueue`] if the queue was destroyed, or its context
+    ///   dropped.
     /// - [`PostError::TooManySges`] if the request has more elements than allowed.
     /// - [`PostError::QueueFull`] if the queue has no free slot.
     #[inline]

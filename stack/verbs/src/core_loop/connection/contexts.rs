@@ -1,7 +1,8 @@
 //! The mailbox and doorbell stages: requests of contexts.
 //!
-//! A context attaches by a flag, sends control messages, and rings a doorbell for queue pairs with new work. When a
-//! context is gone, its connections are reset and its objects are freed here, once.
+//! A context attaches by a flag, sends control messages, and rings a doorbell for queue pairs with
+//! new work. When a context is gone, its connections are reset and its objects are freed here,
+//! once.
 
 use core::any::Any;
 
@@ -16,7 +17,8 @@ use crate::core_loop::lower::Lower;
 use crate::core_loop::{QpCore, QpHalf};
 use crate::event::Event;
 
-/// Control messages taken from one context in one iteration, so that a flood of them does not starve frames.
+/// Control messages taken from one context in one iteration, so that a flood of them does not
+/// starve frames.
 pub(crate) const CONTROL_BUDGET: usize = 16;
 
 /// Events of shared receive queues handled in one iteration.
@@ -33,8 +35,8 @@ impl<L: Lower> ConnectionManager<L> {
             || self.core_shared.new_contexts.is_waiting()
     }
 
-    /// Handles control messages, at most `budget` from each context, and sends delayed notifications. Returns whether
-    /// a context had either.
+    /// Handles control messages, at most `budget` from each context, and sends delayed
+    /// notifications. Returns whether a context had either.
     #[inline(always)]
     pub(crate) fn serve_contexts(&mut self, dp: &mut DataPath<L>, now: Nanos, budget: usize) -> bool {
         if let Some(arrived) = self.core_shared.new_contexts.take() {
@@ -64,7 +66,8 @@ impl<L: Lower> ConnectionManager<L> {
         self.clean_up_if_abandoned(dp, now, context as u16);
     }
 
-    /// The doorbell stage: lists queue pairs with new work. Returns whether the mailbox stage has something to do.
+    /// The doorbell stage: lists queue pairs with new work. Returns whether the mailbox stage has
+    /// something to do.
     #[inline(always)]
     pub(crate) fn serve_doorbells(&mut self, dp: &mut DataPath<L>) -> bool {
         let mut has_contexts_to_serve = self.core_shared.new_contexts.is_waiting();
@@ -78,8 +81,9 @@ impl<L: Lower> ConnectionManager<L> {
         has_contexts_to_serve
     }
 
-    /// The doorbell stage on the fast path: takes the doorbell if there is one context, which rang for one queue pair.
-    /// Returns the queue pair, and whether the mailbox stage has something to do.
+    /// The doorbell stage on the fast path: takes the doorbell if there is one context, which rang
+    /// for one queue pair. Returns the queue pair, and whether the mailbox stage has something to
+    /// do.
     #[inline(always)]
     pub(crate) fn take_single_doorbell(&mut self) -> Option<(u32, bool)> {
         let [Some(channel)] = self.contexts.as_mut_slice() else { return None };
@@ -87,7 +91,8 @@ impl<L: Lower> ConnectionManager<L> {
         Some((slot, self.core_shared.new_contexts.is_waiting() || !channel.is_idle()))
     }
 
-    /// The core will not run again: stores the notifications that did not fit their rings where the contexts find them.
+    /// The core will not run again: stores the notifications that did not fit their rings where the
+    /// contexts find them.
     pub(crate) fn leave_notifications(&mut self) {
         for channel in self.contexts.iter_mut().flatten() {
             channel.flush_delayed();
@@ -181,13 +186,14 @@ impl<L: Lower> ConnectionManager<L> {
         }
     }
 
-    /// Returns whether the context owns the queue pair in a slot: the message may be older than the slot's occupant.
+    /// Returns whether the context owns the queue pair in a slot: the message may be older than the
+    /// slot's occupant.
     fn owns_qp(&mut self, dp: &mut DataPath<L>, context: u16, slot: u32) -> bool {
         dp.qps.at(slot).is_some_and(|qp| qp.context == context)
     }
 
-    /// Sends a notification to a context. If its ring is full, the core keeps the notification until the context
-    /// reads.
+    /// Sends a notification to a context. If its ring is full, the core keeps the notification
+    /// until the context reads.
     pub(crate) fn send_notification(&mut self, context: u16, notification: Notification) {
         let Some(channel) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else {
             return;
@@ -208,9 +214,9 @@ impl<L: Lower> ConnectionManager<L> {
         }
     }
 
-    /// Reports peers that support atomic operations after all, and shared receive queues that run low. A peer can
-    /// cause the latter repeatedly, so such an event stays queued once while the context leaves its notifications
-    /// unread.
+    /// Reports peers that support atomic operations after all, and shared receive queues that run
+    /// low. A peer can cause the latter repeatedly, so such an event stays queued once while the
+    /// context leaves its notifications unread.
     #[cold]
     #[inline(never)]
     pub(crate) fn report_queue_events(&mut self, dp: &mut DataPath<L>) {
@@ -243,21 +249,23 @@ impl<L: Lower> ConnectionManager<L> {
         }
     }
 
-    /// If a context dropped its rings: ends its queue pairs, closes its listeners, frees its objects.
+    /// If a context dropped its rings: ends its queue pairs, closes its listeners, frees its
+    /// objects.
     fn clean_up_if_abandoned(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16) {
         let Some(channel) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else {
             return;
         };
         dp.count_work(channel.flush_delayed());
-        // All its queued messages are handled before anything is freed, because freed slots may be reused at once.
+        // All its queued messages are handled before anything is freed, because freed slots may be
+        // reused at once.
         if !channel.control.is_abandoned() || channel.control.peek().is_some() {
             return;
         }
         self.clean_up_context(dp, now, context);
     }
 
-    /// The leader closed the listeners of a context that is gone. The other cores follow; only then is its number
-    /// free.
+    /// The leader closed the listeners of a context that is gone. The other cores follow; only then
+    /// is its number free.
     pub(crate) fn on_context_gone(&mut self, dp: &mut DataPath<L>, context: u16) {
         self.close_listeners(dp, context);
         if let Some(channel) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) {

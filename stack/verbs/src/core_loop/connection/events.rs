@@ -1,5 +1,5 @@
-//! Handles the data path's outcomes, TCP's events of a queue pair's connection in the order of its life, and its
-//! timers.
+//! Handles the data path's outcomes, TCP's events of a queue pair's connection in the order of its
+//! life, and its timers.
 
 use ironwarp_llp::{ConnId, Events, Transport};
 use ironwarp_stats::Counter;
@@ -12,8 +12,9 @@ use crate::core_loop::lower::Lower;
 use crate::event::Event;
 
 impl<L: Lower> ConnectionManager<L> {
-    /// Received bytes whose [outcome](RxOutcome::concerns_connection) concerns the connection: FPDUs arrived before the
-    /// first-FPDU gate was open or after a disconnect, or they ended the stream, or there are no FPDUs.
+    /// Received bytes whose [outcome](RxOutcome::concerns_connection) concerns the connection:
+    /// FPDUs arrived before the first-FPDU gate was open or after a disconnect, or they ended the
+    /// stream, or there are no FPDUs.
     #[cold]
     #[inline(never)]
     pub(crate) fn on_rx_outcome(&mut self, dp: &mut DataPath<L>, now: Nanos, outcome: RxOutcome) {
@@ -64,7 +65,8 @@ impl<L: Lower> ConnectionManager<L> {
             // FPDUs follow the start-up frame in the same segment.
             _ if qp.lifecycle.takes_fpdus() => self.on_readable(dp, now, slot, conn),
             Lifecycle::Idle | Lifecycle::Setup(_) => {}
-            // Bytes after the end are acknowledged and discarded: a reset would destroy our Terminate.
+            // Bytes after the end are acknowledged and discarded: a reset would destroy our
+            // Terminate.
             _ => {
                 dp.llp.discard(conn);
             }
@@ -87,8 +89,9 @@ impl<L: Lower> ConnectionManager<L> {
         self.on_qp_closing(dp, now, slot, conn, events);
     }
 
-    /// The peer's FIN, or the end of the TCP connection. Handling the bytes of this segment may have ended this
-    /// connection or started another one (revision 1). Then the FIN belongs to the old one.
+    /// The peer's FIN, or the end of the TCP connection. Handling the bytes of this segment may
+    /// have ended this connection or started another one (revision 1). Then the FIN belongs to the
+    /// old one.
     #[cold]
     pub(crate) fn on_qp_closing(
         &mut self,
@@ -126,8 +129,8 @@ impl<L: Lower> ConnectionManager<L> {
         }
     }
 
-    /// Arms the timer of an outstanding Read: without progress within the user timeout the connection ends. TCP does
-    /// not detect this, since the peer may have acknowledged everything.
+    /// Arms the timer of an outstanding Read: without progress within the user timeout the
+    /// connection ends. TCP does not detect this, since the peer may have acknowledged everything.
     #[inline(never)]
     pub(crate) fn arm_read_timer(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
@@ -145,9 +148,9 @@ impl<L: Lower> ConnectionManager<L> {
         dp.qps.at(slot).map_or(Nanos::MAX, |qp| qp.timeouts(self.timeouts).user_timeout)
     }
 
-    /// RFC 5044 s7.1.2: a responder's sends wait for the initiator's first FPDU, and TCP has no unacknowledged data
-    /// that could time out. If sends already waited when the timer was armed and still wait now, the connection
-    /// times out. Returns whether it does.
+    /// RFC 5044 s7.1.2: a responder's sends wait for the initiator's first FPDU, and TCP has no
+    /// unacknowledged data that could time out. If sends already waited when the timer was armed
+    /// and still wait now, the connection times out. Returns whether it does.
     pub(crate) fn responder_sends_timed_out(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) -> bool {
         let Some(qp) = dp.qps.at(slot).filter(|qp| !qp.stream.may_send()) else { return false };
         let Lifecycle::Running(running) = &mut qp.lifecycle else { return false };
@@ -160,8 +163,8 @@ impl<L: Lower> ConnectionManager<L> {
         false
     }
 
-    /// The timer of a running queue pair: a hold-off is over, or a Read had its time. Returns whether the Read made no
-    /// progress.
+    /// The timer of a running queue pair: a hold-off is over, or a Read had its time. Returns
+    /// whether the Read made no progress.
     pub(crate) fn reads_timed_out(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) -> bool {
         let Some(qp) = dp.qps.at(slot) else { return false };
         let Lifecycle::Running(running) = &mut qp.lifecycle else { return false };

@@ -1,6 +1,7 @@
 //! Incoming connections counted by host.
 //!
-//! An IPv6 host can use any number of addresses, so an IPv6 host is a network of 64 bits here (RFC 4291 s2.5.1).
+//! An IPv6 host can use any number of addresses, so an IPv6 host is a network of 64 bits here
+//! (RFC 4291 s2.5.1).
 //!
 //! A short sorted list: a look-up costs a binary search, an insertion moves the entries after it.
 

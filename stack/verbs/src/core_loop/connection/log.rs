@@ -1,7 +1,8 @@
-//! The operator's log of connections: one line when a connection comes up, when a Terminate names an error, and when
-//! it ends. Written from the contexts' events; it contains no application data.
+//! The operator's log of connections: one line when a connection comes up, when a Terminate names
+//! an error, and when it ends. Written from the contexts' events; it contains no application data.
 //!
-//! The core writes the lines itself, and peers cause them, so their rate is limited ([`crate::LogLimit`]).
+//! The core writes the lines itself, and peers cause them, so their rate is limited
+//! ([`crate::LogLimit`]).
 
 use crate::event::{DisconnectReason, Event};
 

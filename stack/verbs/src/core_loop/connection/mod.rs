@@ -1,11 +1,13 @@
 //! The connection manager: connections outside full operation, and the contexts that own them.
 //!
-//! [`setup`] brings a queue pair to a TCP connection, [`startup`] from there to full operation; [`passive`] is an incoming
-//! connection without a queue pair, [`teardown`] every path to the end; [`events`] handles the data path's outcomes and the
-//! timers; [`contexts`] the applications' messages, doorbells and notifications; [`log`] writes for the operator.
+//! [`setup`] brings a queue pair to a TCP connection, [`startup`] from there to full operation;
+//! [`passive`] is an incoming connection without a queue pair, [`teardown`] every path to the end;
+//! [`events`] handles the data path's outcomes and the timers; [`contexts`] the applications'
+//! messages, doorbells and notifications; [`log`] writes for the operator.
 //!
-//! Takes control messages, the data path's outcomes and time; gives notifications, and work to the data path, which it
-//! borrows for each call. An error ends one connection and is reported to its context.
+//! Takes control messages, the data path's outcomes and time; gives notifications, and work to the
+//! data path, which it borrows for each call. An error ends one connection and is reported to its
+//! context.
 
 mod contexts;
 mod events;
@@ -54,10 +56,11 @@ pub(super) struct ConnectionManager<L: Lower> {
     spare_params: Vec<Box<CmParams>>,
     /// Queue pairs that wait for a route.
     pub(super) resolving: Vec<u32>,
-    /// One deadline for each queue pair, then for each incoming connection, then for the links and for the connections that
-    /// the page shows.
+    /// One deadline for each queue pair, then for each incoming connection, then for the links and
+    /// for the connections that the page shows.
     wheel: Wheel,
-    /// Queue pairs that the core can have: the first identifier of an incoming connection on the wheel.
+    /// Queue pairs that the core can have: the first identifier of an incoming connection on the
+    /// wheel.
     qps_max: u32,
     mpa: MpaConfig,
     /// TCP's timeouts for queue pairs that set none.

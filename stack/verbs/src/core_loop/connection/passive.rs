@@ -1,12 +1,14 @@
-//! Incoming connections until a queue pair takes them over: listeners, the request, accept and reject.
+//! Incoming connections until a queue pair takes them over: listeners, the request, accept and
+//! reject.
 //!
 //! ```text
 //! TCP up --> AwaitingRequest --whole request--> Asked (the context decides) --accept--> a queue pair's
 //!                                            `--reject--> SendingReject --reply out, FIN--> Closing --> gone
 //! a destroyed queue pair's connection ------------------------------------FIN--------------^
 //! ```
-//! Their number and the time of each are bounded, so that half-open start-ups cannot exhaust the core (RFC 5042
-//! s6.4.1). When all slots are in use, the host with the most connections loses one to a host with fewer.
+//! Their number and the time of each are bounded, so that half-open start-ups cannot exhaust the
+//! core (RFC 5042 s6.4.1). When all slots are in use, the host with the most connections loses one
+//! to a host with fewer.
 
 use core::net::SocketAddr;
 
@@ -41,7 +43,8 @@ impl<L: Lower> ConnectionManager<L> {
         dp.broadcast(InterCoreMessage::Unlisten { context, local });
     }
 
-    /// The leader listens on an address, so this core does too. The leader has checked that the address is free.
+    /// The leader listens on an address, so this core does too. The leader has checked that the
+    /// address is free.
     pub(crate) fn add_listener(&mut self, dp: &mut DataPath<L>, context: u16, local: SocketAddr) {
         let listener = dp.llp.listen(local);
         debug_assert!(listener.is_ok(), "all cores have the same listeners");
@@ -161,16 +164,17 @@ impl<L: Lower> ConnectionManager<L> {
         }
     }
 
-    /// RFC 5044 s8, code 4: a start-up fault closes without a Terminate. Bytes after the request are such a fault, in
-    /// the same segment or later: none may arrive before our reply.
+    /// RFC 5044 s8, code 4: a start-up fault closes without a Terminate. Bytes after the request
+    /// are such a fault, in the same segment or later: none may arrive before our reply.
     #[cold]
     fn on_bad_request(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         dp.stats.count(Counter::IwarpStartupErrors);
         self.abort_passive(dp, now, slot);
     }
 
-    /// Returns whether the context can be asked: it reads its notifications, and the private data is within the limit.
-    /// A peer that connects and leaves repeatedly must not fill memory with events.
+    /// Returns whether the context can be asked: it reads its notifications, and the private data
+    /// is within the limit. A peer that connects and leaves repeatedly must not fill memory with
+    /// events.
     fn may_report_request(&mut self, slot: u32, private_data: &[u8]) -> bool {
         let limit = usize::from(self.shared.config.limits.private_data_bytes);
         let context = self.passives.at(slot).map(|passive| usize::from(passive.context));
@@ -274,7 +278,8 @@ impl<L: Lower> ConnectionManager<L> {
         let conn = passive.conn;
         if matches!(&passive.state, PassiveState::SendingReject(params) if params.sent_frame_bytes().is_some())
         {
-            // The slot and its timer stay until the connection has ended, so that closing connections are bounded too.
+            // The slot and its timer stay until the connection has ended, so that closing
+            // connections are bounded too.
             let (context, sent) =
                 (passive.context, core::mem::replace(&mut passive.state, PassiveState::Closing));
             self.return_params_of(context, sent);
@@ -334,7 +339,8 @@ impl<L: Lower> ConnectionManager<L> {
         dp.llp.release(conn);
     }
 
-    /// The connection of a request that the context has not answered ends. At most one event for each request.
+    /// The connection of a request that the context has not answered ends. At most one event for
+    /// each request.
     fn report_request_end(&mut self, slot: u32) {
         let core = self.core;
         let Some(passive) = self.passives.at(slot) else { return };
@@ -351,9 +357,10 @@ impl<L: Lower> ConnectionManager<L> {
         }
     }
 
-    /// The queue pair of a connection is being destroyed while nothing is outstanding: the connection closes in order without
-    /// it, in the place of an incoming one, which bounds the number and the time of such connections. What the peer still
-    /// sends is discarded. Otherwise the connection stays with its queue pair, which resets it.
+    /// The queue pair of a connection is being destroyed while nothing is outstanding: the
+    /// connection closes in order without it, in the place of an incoming one, which bounds the
+    /// number and the time of such connections. What the peer still sends is discarded. Otherwise
+    /// the connection stays with its queue pair, which resets it.
     pub(crate) fn detach_conn(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let is_fin_sent = match qp.lifecycle {

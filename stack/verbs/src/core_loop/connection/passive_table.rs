@@ -122,8 +122,9 @@ impl<L: Lower> PassiveTable<L> {
         Some(passive)
     }
 
-    /// The slot to free for `host` when all are in use. Of the host with the most connections, and at least two more
-    /// than `host`, it is the oldest connection without a request, else the oldest.
+    /// The slot to free for `host` when all are in use. Of the host with the most connections, and
+    /// at least two more than `host`, it is the oldest connection without a request, else the
+    /// oldest.
     #[cold]
     pub(super) fn eviction_candidate(&self, host: IpAddr) -> Option<u32> {
         let largest = self.half_open_by_host.max_count();

@@ -1,8 +1,10 @@
-//! A limit of the protection errors that a host may cause before its connections are refused for a while.
+//! A limit of the protection errors that a host may cause before its connections are refused for a
+//! while.
 //!
-//! RFC 5042 s6.1.1, s8.1.1: a peer that guesses steering tags learns from each wrong one only that it was wrong, and
-//! loses a connection. Without a limit it can guess as fast as it can connect. A host may cause a number of errors at
-//! once and one more each second; beyond that its new connections are reset. Those that exist are not affected.
+//! RFC 5042 s6.1.1, s8.1.1: a peer that guesses steering tags learns from each wrong one only that
+//! it was wrong, and loses a connection. Without a limit it can guess as fast as it can connect. A
+//! host may cause a number of errors at once and one more each second; beyond that its new
+//! connections are reset. Those that exist are not affected.
 
 use core::net::IpAddr;
 

@@ -1,8 +1,9 @@
 //! Connection set-up of queue pairs, up to the TCP connection: the route, a port, the handshake.
 //!
-//! The states and their edges are in [`lifecycle`](crate::core_loop::lifecycle). Set-up in any state can fail: no
-//! route, refused, timed out, closed, a start-up frame that breaks the protocol, a reject. The context gets an event
-//! with the reason. The steps after the TCP connection are in [`super::startup`].
+//! The states and their edges are in [`lifecycle`](crate::core_loop::lifecycle). Set-up in any
+//! state can fail: no route, refused, timed out, closed, a start-up frame that breaks the protocol,
+//! a reject. The context gets an event with the reason. The steps after the TCP connection are in
+//! [`super::startup`].
 
 use core::net::SocketAddr;
 
@@ -25,11 +26,13 @@ pub(crate) enum Setup<L: Lower> {
     Opening { target: ConnectTarget },
     /// The request is being sent, or the reply is awaited.
     Requesting { initiator: L::Initiator, target: ConnectTarget },
-    /// The reply that accepts is being sent. The stream starts when the transport has pulled all of it.
+    /// The reply that accepts is being sent. The stream starts when the transport has pulled all of
+    /// it.
     Replying { params: Box<CmParams>, agreed: L::Agreed },
 }
 
-/// The peer and the parameters of a connection. Kept until the reply arrives, since a second attempt may be necessary.
+/// The peer and the parameters of a connection. Kept until the reply arrives, since a second
+/// attempt may be necessary.
 pub(crate) struct ConnectTarget {
     pub(super) remote: SocketAddr,
     pub(super) cm_params: Box<CmParams>,
@@ -64,7 +67,8 @@ impl<L: Lower> Setup<L> {
         }
     }
 
-    /// RFC 6581 s10: the peer closed on an enhanced request; the next attempt is simpler: revision 1.
+    /// RFC 6581 s10: the peer closed on an enhanced request; the next attempt is simpler: revision
+    /// 1.
     pub(crate) fn with_revision_1(self) -> Self {
         match self {
             Setup::Requesting { target: ConnectTarget { remote, mut cm_params }, .. } => {

@@ -1,8 +1,9 @@
 //! The start-up of a queue pair's connection: request, reply, full operation.
 //!
-//! The lower layer writes and reads the messages. The initiator may have to repeat a simpler request. It may also have to end
-//! an accepted connection whose terms it cannot meet, with a Terminate. The responder of a peer-to-peer connection reports the
-//! connection after the initiator's first FPDU. A fault in a message closes without a Terminate.
+//! The lower layer writes and reads the messages. The initiator may have to repeat a simpler
+//! request. It may also have to end an accepted connection whose terms it cannot meet, with a
+//! Terminate. The responder of a peer-to-peer connection reports the connection after the
+//! initiator's first FPDU. A fault in a message closes without a Terminate.
 
 use super::ConnectionManager;
 use super::setup::Setup;
@@ -60,7 +61,8 @@ impl<L: Lower> ConnectionManager<L> {
             }
             _ => return,
         };
-        // Bytes that arrive before our request is sent are no reply. They stay until the next event.
+        // Bytes that arrive before our request is sent are no reply. They stay until the next
+        // event.
         let Some(frame_bytes) = params.sent_frame_bytes() else { return };
         let holdoff = params.mpa_params.holdoff.unwrap_or(self.mpa.first_fpdu_holdoff());
         match L::on_reply(initiator, dp.llp.rx(conn), frame_bytes) {
@@ -110,8 +112,8 @@ impl<L: Lower> ConnectionManager<L> {
         }
     }
 
-    /// RFC 6581 s10: to a peer without enhanced set-up our request was improperly formatted, and it closed TCP. A new
-    /// connection asks in revision 1.
+    /// RFC 6581 s10: to a peer without enhanced set-up our request was improperly formatted, and it
+    /// closed TCP. A new connection asks in revision 1.
     fn retry_with_revision_1(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         dp.abort_conn(now, slot);
         let Some(qp) = dp.qps.at(slot) else { return };
@@ -150,13 +152,15 @@ impl<L: Lower> ConnectionManager<L> {
             false => Lifecycle::Running(Running { holdoff_until: now + holdoff, ..Running::default() }),
         });
         let context = qp.context;
-        // The peer may know tags from the private data: they are bound before its first message is read.
+        // The peer may know tags from the private data: they are bound before its first message is
+        // read.
         let (stream, mut io) = qp.stream_io(&mut dp.queues, &dp.mem, &dp.stats);
         stream.run_local_requests(&mut io);
         if let Lifecycle::Setup(setup) = setup {
             self.return_setup(context, setup);
         }
-        // Without its RTR the initiator is as silent as one that sends no request, so the same timeout holds.
+        // Without its RTR the initiator is as silent as one that sends no request, so the same
+        // timeout holds.
         let silence = match role {
             Role::Responder if awaits => self.mpa.startup_timeout(),
             Role::Responder => self.user_timeout_of(dp, slot),
@@ -199,7 +203,8 @@ impl<L: Lower> ConnectionManager<L> {
         self.report_established(dp, slot, PrivateData::new());
     }
 
-    /// RFC 6581 s9.1, s9.2: the responder accepted terms that this side cannot meet. A Terminate says why.
+    /// RFC 6581 s9.1, s9.2: the responder accepted terms that this side cannot meet. A Terminate
+    /// says why.
     #[cold]
     fn terminate_at_start(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, fault: Terminate) {
         let Some(qp) = dp.qps.at(slot) else { return };
@@ -224,8 +229,8 @@ impl<L: Lower> ConnectionManager<L> {
         }
     }
 
-    /// Copies received private data for the context. Allocates only if no spare is left: more peers wait for a decision,
-    /// or left without one, than contexts sent boxes.
+    /// Copies received private data for the context. Allocates only if no spare is left: more peers
+    /// wait for a decision, or left without one, than contexts sent boxes.
     pub(super) fn boxed_private_data(&mut self, received: &[u8]) -> PrivateData {
         if received.is_empty() {
             return PrivateData::new();

@@ -1,8 +1,8 @@
 //! The end of connections: disconnect, Terminate, reset, timeout, destruction.
 //!
-//! The states and their edges are in [`lifecycle`](crate::core_loop::lifecycle). Before the context learns of the end,
-//! every posted work request has its completion. While a Terminate is being sent, received data is acknowledged and
-//! discarded: a reset would destroy the Terminate.
+//! The states and their edges are in [`lifecycle`](crate::core_loop::lifecycle). Before the context
+//! learns of the end, every posted work request has its completion. While a Terminate is being
+//! sent, received data is acknowledged and discarded: a reset would destroy the Terminate.
 
 use super::ConnectionManager;
 use crate::core_loop::data_path::{ConnOwner, DataPath};
@@ -51,7 +51,8 @@ impl<L: Lower> ConnectionManager<L> {
         }
     }
 
-    /// The core will not run again: resets every connection, flushes every work request, and reports both.
+    /// The core will not run again: resets every connection, flushes every work request, and
+    /// reports both.
     pub(crate) fn end_all(&mut self, dp: &mut DataPath<L>, now: Nanos) {
         for slot in dp.qps.slots() {
             let Some(qp) = dp.qps.at(slot) else { continue };
@@ -88,8 +89,8 @@ impl<L: Lower> ConnectionManager<L> {
         }
     }
 
-    /// Sends FIN once a draining queue pair has nothing left to send, or only what a peer that has closed cannot
-    /// answer.
+    /// Sends FIN once a draining queue pair has nothing left to send, or only what a peer that has
+    /// closed cannot answer.
     pub(crate) fn close_if_drained(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Lifecycle::Draining(Draining { peer_closed, .. }) = qp.lifecycle else { return };
@@ -105,8 +106,8 @@ impl<L: Lower> ConnectionManager<L> {
         }
     }
 
-    /// Sends FIN. FPDUs that the peer sends before its own FIN are acknowledged, so they are placed and delivered (RFC
-    /// 5041 s6.2.1): the peer may rely on an acknowledgement.
+    /// Sends FIN. FPDUs that the peer sends before its own FIN are acknowledged, so they are placed
+    /// and delivered (RFC 5041 s6.2.1): the peer may rely on an acknowledgement.
     fn half_close(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
         if let Some(qp) = dp.qps.at(slot) {
             let deadline = now + qp.timeouts(self.timeouts).user_timeout;
@@ -206,7 +207,8 @@ impl<L: Lower> ConnectionManager<L> {
         }
     }
 
-    /// The peer replied to its first atomic operation: a cached entry that it supports none is wrong.
+    /// The peer replied to its first atomic operation: a cached entry that it supports none is
+    /// wrong.
     #[cold]
     pub(crate) fn on_peer_with_atomics(&mut self, dp: &mut DataPath<L>, slot: u32) {
         if !self.shared.may_lack_atomics() {
@@ -258,8 +260,8 @@ impl<L: Lower> ConnectionManager<L> {
         }
     }
 
-    /// The peer's FIN: this side closes too. RFC 5041 s6.2.1: work requests that were posted before a disconnect are
-    /// sent first, since a peer that has closed its half still receives.
+    /// The peer's FIN: this side closes too. RFC 5041 s6.2.1: work requests that were posted before
+    /// a disconnect are sent first, since a peer that has closed its half still receives.
     pub(crate) fn on_peer_closed(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match &mut qp.lifecycle {
@@ -294,8 +296,8 @@ impl<L: Lower> ConnectionManager<L> {
         self.enter_ended(dp, slot, DisconnectReason::from_events(events));
     }
 
-    /// The end of a connection after set-up: flushes every work request, then reports the error that was found, else
-    /// `reason`.
+    /// The end of a connection after set-up: flushes every work request, then reports the error
+    /// that was found, else `reason`.
     fn enter_ended(&mut self, dp: &mut DataPath<L>, slot: u32, reason: DisconnectReason) {
         let Some(qp) = dp.qps.at(slot) else { return };
         if matches!(qp.lifecycle, Lifecycle::Ended) {
@@ -407,7 +409,8 @@ impl<L: Lower> ConnectionManager<L> {
         self.enter_ended(dp, slot, DisconnectReason::TimedOut);
     }
 
-    /// The application destroyed the queue pair: returns the core's half with all work requests flushed.
+    /// The application destroyed the queue pair: returns the core's half with all work requests
+    /// flushed.
     pub(crate) fn destroy_qp(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32) {
         dp.abort_conn(now, slot);
         dp.abort_stream(slot);
@@ -423,7 +426,8 @@ impl DisconnectReason {
     fn from_events(events: Events) -> Self {
         match () {
             () if events.contains(Events::RESET) => DisconnectReason::Reset,
-            // RFC 9293 MUST-47, RFC 1122 s4.2.3.9: a soft error is reported when the connection has failed.
+            // RFC 9293 MUST-47, RFC 1122 s4.2.3.9: a soft error is reported when the connection has
+            // failed.
             () if events.contains(Events::UNREACHABLE) => DisconnectReason::Unreachable,
             () if events.contains(Events::TIMED_OUT) => DisconnectReason::TimedOut,
             () => DisconnectReason::Closed,

@@ -9,16 +9,16 @@ use crate::core_loop::CoreLoop;
 use crate::core_loop::data_path::DataPath;
 use crate::core_loop::lower::{FrameOf, Lower};
 
-/// Frames taken from one other core in one iteration, as many as four bursts, so that a flood there does not starve
-/// the frames that arrive here.
+/// Frames taken from one other core in one iteration, as many as four bursts, so that a flood there
+/// does not starve the frames that arrive here.
 const STEERED_BUDGET: usize = 128;
 
 /// Messages taken from one other core in one iteration.
 const MESSAGE_BUDGET: usize = 64;
 
 impl<L: Lower, C: Clock> CoreLoop<L, C> {
-    /// Publishes what was received for other cores and handles what they received for this one. A steered frame is not
-    /// steered again.
+    /// Publishes what was received for other cores and handles what they received for this one. A
+    /// steered frame is not steered again.
     #[inline(never)]
     pub(crate) fn exchange(&mut self, now: Nanos) {
         let Some(other_cores) = self.dp.other_cores.as_deref_mut() else { return };

@@ -1,14 +1,14 @@
 //! The rings between the cores of one stack: frames that arrived at another core, and messages.
 //!
-//! Every two cores share two rings each way. The ring of **frames** may drop: a frame that finds it full is lost as on
-//! a wire, is counted, and TCP retransmits it. The ring of **messages** must not drop, except network updates that the
-//! receiver requests again. Both are written in batches and drained once an iteration, after the receive stage, so a
-//! core never waits for another.
+//! Every two cores share two rings each way. The ring of **frames** may drop: a frame that finds it
+//! full is lost as on a wire, is counted, and TCP retransmits it. The ring of **messages** must not
+//! drop, except network updates that the receiver requests again. Both are written in batches and
+//! drained once an iteration, after the receive stage, so a core never waits for another.
 //!
-//! A frame is checked where it arrives (link, network, TCP) and its flow is determined there. If the flow belongs to
-//! another core, the segment goes there in its buffer, which returns to its pool from there. ICMP errors follow the
-//! flow that they quote. Core 0 leads: it handles ARP, neighbour discovery and the contexts' listeners, so that all
-//! cores have the same listeners.
+//! A frame is checked where it arrives (link, network, TCP) and its flow is determined there. If
+//! the flow belongs to another core, the segment goes there in its buffer, which returns to its
+//! pool from there. ICMP errors follow the flow that they quote. Core 0 leads: it handles ARP,
+//! neighbour discovery and the contexts' listeners, so that all cores have the same listeners.
 //!
 //! On a stack of one core this costs one pointer test for each frame and two an iteration.
 
@@ -29,7 +29,8 @@ pub(crate) const LEADER: u16 = 0;
 /// Messages in the ring from one core to another.
 const MESSAGE_RING_ENTRIES: usize = 256;
 
-/// Messages that wait because that ring is full: a few for each context. None is created while any waits.
+/// Messages that wait because that ring is full: a few for each context. None is created while any
+/// waits.
 const MESSAGE_BACKLOG_ENTRIES: usize = 128;
 
 /// A frame or error that arrived at one core and belongs to another.
@@ -81,8 +82,8 @@ pub(crate) struct OtherCores<F> {
     has_backlog: bool,
 }
 
-/// The ends of the rings between all cores, for each core its own; `None` on a stack of one core. Each frame ring has
-/// `frames` entries.
+/// The ends of the rings between all cores, for each core its own; `None` on a stack of one core.
+/// Each frame ring has `frames` entries.
 pub(crate) fn core_mesh<F>(steering: Steering, frames: usize) -> Vec<Option<Box<OtherCores<F>>>> {
     let cores = steering.cores();
     if cores == 1 {

@@ -38,7 +38,8 @@ fn every_two_cores_have_rings_of_their_own() {
     }
 }
 
-/// semantics "Atomics": steered frames use a droppable ring. What does not fit is counted, and what is there stays.
+/// semantics "Atomics": steered frames use a droppable ring. What does not fit is counted, and what
+/// is there stays.
 #[test]
 fn a_full_ring_drops_the_newest_frame_and_counts_it() {
     let ([mut near, mut far], stats) = (two(), CoreStats::detached());
@@ -77,8 +78,9 @@ fn nothing_waits_for_a_core_that_is_gone() {
     assert!(!near.has_backlog());
 }
 
-/// docs/design-decisions.md, decision 4: no cache line that one core writes is another's. Each end of a ring lies in a line of its
-/// own (`ironwarp-rings` pads the words that both ends read), and so does what a core keeps of another.
+/// docs/design-decisions.md, decision 4: no cache line that one core writes is another's. Each end
+/// of a ring lies in a line of its own (`ironwarp-rings` pads the words that both ends read), and
+/// so does what a core keeps of another.
 #[test]
 fn what_a_core_writes_shares_no_line_with_what_another_writes() {
     const LINE: usize = 64;

@@ -1,10 +1,12 @@
 //! The data path of a core: frames to registered memory and back.
 //!
-//! [`DataPath`] owns every layer from the wire to the streams. It takes frames, doorbells and time; it gives frames and
-//! completions. It never calls the connection manager: what only that can handle is returned, as [`RxOutcome`] after
-//! received bytes, as [`TxOutcome`] after a scheduling round, as TCP's events elsewhere. The core loop passes it on.
+//! [`DataPath`] owns every layer from the wire to the streams. It takes frames, doorbells and time;
+//! it gives frames and completions. It never calls the connection manager: what only that can
+//! handle is returned, as [`RxOutcome`] after received bytes, as [`TxOutcome`] after a scheduling
+//! round, as TCP's events elsewhere. The core loop passes it on.
 //!
-//! The tables of a port's network, [`Net`], belong here, since every frame reads them; housekeeping borrows them.
+//! The tables of a port's network, [`Net`], belong here, since every frame reads them; housekeeping
+//! borrows them.
 
 mod ports;
 pub(super) mod prefetch;
@@ -62,8 +64,8 @@ pub(super) struct DataPath<L: Lower> {
     pub(super) llp: L::Transport,
     pub(super) mem: CoreMem,
     pub(super) atomic_execution: AtomicExecution,
-    /// Received frames that wait for the receive stage; `None` while several of them are handled. Boxed, so that taking
-    /// it moves one pointer.
+    /// Received frames that wait for the receive stage; `None` while several of them are handled.
+    /// Boxed, so that taking it moves one pointer.
     pub(super) rx_burst: Option<Box<Burst<FrameOf<L>>>>,
     /// Where an FPDU of several segments is assembled before its CRC is checked.
     pub(super) scratch: Box<[u8]>,
@@ -78,7 +80,8 @@ pub(super) struct DataPath<L: Lower> {
     /// Queue pairs that wait until no core uses a steering tag, each at most once.
     pub(super) quiescence_waiters: Vec<u32>,
     pub(super) stats: CoreStats,
-    /// The longest list of frames or senders that is handled without the loop for more: 1, or 0 if the fast path is off.
+    /// The longest list of frames or senders that is handled without the loop for more: 1, or 0 if
+    /// the fast path is off.
     pub(super) single_max: usize,
     /// An iteration may end before its stages: one port, one core.
     pub(super) may_be_quiet: bool,
@@ -139,8 +142,9 @@ impl<L: Lower> DataPath<L> {
         stream.flush(&mut io);
     }
 
-    /// RFC 5040 s5.5: bytes that arrived in order before an orderly end are delivered first. If a delivery still
-    /// waits for quiescence, stores the events in `deferred_close` and returns true. A reset does not wait.
+    /// RFC 5040 s5.5: bytes that arrived in order before an orderly end are delivered first. If a
+    /// delivery still waits for quiescence, stores the events in `deferred_close` and returns true.
+    /// A reset does not wait.
     pub(super) fn defer_close(&mut self, slot: u32, conn: ConnId, events: Events) -> bool {
         let orderly = !events.intersects(Events::ENDED.difference(Events::CLOSED));
         let Some(qp) = self.qps.at(slot).filter(|qp| qp.conn == Some(conn)) else { return false };
@@ -160,7 +164,8 @@ impl<L: Lower> DataPath<L> {
         }
     }
 
-    /// Looks through the memory waiters below `index`, from the end, for one that no longer waits. Removes and returns it.
+    /// Looks through the memory waiters below `index`, from the end, for one that no longer waits.
+    /// Removes and returns it.
     pub(super) fn next_quiescence_over(&mut self, index: &mut usize) -> Option<u32> {
         while *index > 0 {
             *index -= 1;
@@ -177,7 +182,8 @@ impl<L: Lower> DataPath<L> {
         let Some(qp) = self.qps.at(slot) else { return false };
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         stream.retry_after_quiescence(&mut io);
-        // The transmit stage tries a held binding again and lists the queue pair again if it still waits.
+        // The transmit stage tries a held binding again and lists the queue pair again if it still
+        // waits.
         qp.awaits_quiescence = stream.awaits_quiescence();
         qp.awaits_quiescence
     }
@@ -207,7 +213,8 @@ impl<L: Lower> DataPath<L> {
         }
     }
 
-    /// Returns whether all messages that must arrive are in the other cores' rings; until then contexts have to wait.
+    /// Returns whether all messages that must arrive are in the other cores' rings; until then
+    /// contexts have to wait.
     pub(super) fn all_messages_sent(&self) -> bool {
         self.other_cores.as_ref().is_none_or(|other_cores| !other_cores.has_backlog())
     }

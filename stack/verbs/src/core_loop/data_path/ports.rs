@@ -1,8 +1,8 @@
 //! The ports of a core: the choice of a port for a peer, and what all ports share.
 //!
-//! Each port has its own [`Net`](ironwarp_net::Net): addresses, neighbours, routes, path MTUs. A flow belongs to the port with its local
-//! address; its path names that port. Everything above net is shared: one flow table, one set of timers, one list of
-//! senders.
+//! Each port has its own [`Net`](ironwarp_net::Net): addresses, neighbours, routes, path MTUs. A
+//! flow belongs to the port with its local address; its path names that port. Everything above net
+//! is shared: one flow table, one set of timers, one list of senders.
 
 use core::net::IpAddr;
 
@@ -14,8 +14,8 @@ use super::DataPath;
 use crate::core_loop::lower::Lower;
 
 impl<L: Lower> DataPath<L> {
-    /// The route to a peer: from `source` through the port that has this address, else through the port with the longest
-    /// matching prefix.
+    /// The route to a peer: from `source` through the port that has this address, else through the
+    /// port with the longest matching prefix.
     pub(crate) fn route(&mut self, now: Nanos, source: Option<IpAddr>, remote: IpAddr) -> Route {
         let mut port = 0;
         if let Some(source) = source {

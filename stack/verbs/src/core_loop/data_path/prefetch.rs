@@ -1,8 +1,9 @@
 //! Prefetches the state of connections that are about to be used, on a core with many of them.
 //!
-//! The state of a queue pair and its connection is about twenty cache lines. The state of a few hundred fits the second-level
-//! cache. With more, each message waits for memory once for almost every line, unless the lines of several messages are
-//! on their way at the same time. Below [`CONNECTIONS_MIN`] nothing is prefetched.
+//! The state of a queue pair and its connection is about twenty cache lines. The state of a few
+//! hundred fits the second-level cache. With more, each message waits for memory once for almost
+//! every line, unless the lines of several messages are on their way at the same time. Below
+//! [`CONNECTIONS_MIN`] nothing is prefetched.
 
 use arrayvec::ArrayVec;
 use ironwarp_llp::Transport;
@@ -19,7 +20,8 @@ const CONNECTIONS_MIN: u32 = 256;
 /// How many frames or rounds before its own a queue pair or connection is prefetched.
 const AHEAD: usize = 3;
 
-/// How many rounds before its own the queue pair is prefetched that names the connection and the send ring.
+/// How many rounds before its own the queue pair is prefetched that names the connection and the
+/// send ring.
 const QP_AHEAD: usize = 2 * AHEAD;
 
 /// The flow hashes of the frames of a burst that are not prefetched yet, the last frame first.
@@ -37,7 +39,8 @@ impl<L: Lower> DataPath<L> {
         (0..AHEAD).for_each(|_| self.prefetch_next_frame());
     }
 
-    /// Prefetches the state for the next frame of the burst, which is [`AHEAD`] frames after the one that is handled.
+    /// Prefetches the state for the next frame of the burst, which is [`AHEAD`] frames after the
+    /// one that is handled.
     #[inline(never)]
     pub(crate) fn prefetch_next_frame(&mut self) {
         let Some(hash) = self.burst_hashes.pop() else { return };
@@ -60,8 +63,8 @@ impl<L: Lower> DataPath<L> {
         }
     }
 
-    /// Prefetches the state of a queue pair that has new work, all lines at a time: the caller needs them one after the
-    /// other.
+    /// Prefetches the state of a queue pair that has new work, all lines at a time: the caller
+    /// needs them one after the other.
     #[inline(never)]
     pub(crate) fn prefetch_sender(&self, slot: u32) {
         self.qps.prefetch(slot);

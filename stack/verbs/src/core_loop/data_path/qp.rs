@@ -57,8 +57,8 @@ impl QpSetup {
     }
 }
 
-/// The core's half of a queue pair. On cache lines of its own, since another core's queue pair may be its neighbour in
-/// memory.
+/// The core's half of a queue pair. On cache lines of its own, since another core's queue pair may
+/// be its neighbour in memory.
 #[repr(align(64))]
 pub(crate) struct QpCore<L: Lower> {
     pub(crate) handle: QueuePair,
@@ -82,12 +82,13 @@ pub(crate) struct QpCore<L: Lower> {
     pub(crate) tx_queued: bool,
     /// Whether it is in the list of quiescence waiters.
     pub(crate) awaits_quiescence: bool,
-    /// The DRR deficit in bytes: negative after an overdraft, of at most a unit, which is deducted from the next quantum.
+    /// The DRR deficit in bytes: negative after an overdraft, of at most a unit, which is deducted
+    /// from the next quantum.
     pub(crate) deficit: i32,
     /// The timeouts that the application set, if it set any.
     timeouts: Option<Box<QpTimeouts>>,
-    /// FIN events that arrived while a delivery was pending. They are handled after it, in whatever state the
-    /// connection is then.
+    /// FIN events that arrived while a delivery was pending. They are handled after it, in whatever
+    /// state the connection is then.
     pub(crate) deferred_close: Events,
 }
 
@@ -149,10 +150,11 @@ impl<L: Lower> QpCore<L> {
         (&mut self.stream, Io { sends, receives, rq_producer, callbacks, memory, stats })
     }
 
-    /// Enters the next state of the connection, publishes it to the application and returns the state before.
+    /// Enters the next state of the connection, publishes it to the application and returns the
+    /// state before.
     pub(crate) fn enter(&mut self, next: Lifecycle<L>) -> Lifecycle<L> {
-        // A post publishes a receive, then reads the state. So either the core flushes the receive, or the posting
-        // thread sees `Error` and rings the doorbell.
+        // A post publishes a receive, then reads the state. So either the core flushes the receive,
+        // or the posting thread sees `Error` and rings the doorbell.
         self.shared.set(next.qp_state());
         self.lifecycle.enter(next)
     }
@@ -161,7 +163,8 @@ impl<L: Lower> QpCore<L> {
 const _: () =
     assert!(size_of::<QpCore<crate::core_loop::MpaOverTcp<ironwarp_port::memory::MemoryPort>>>() == 576);
 
-/// The core's half of a queue pair as a context sees it, which knows no lower layer. The core casts it back when it arrives.
+/// The core's half of a queue pair as a context sees it, which knows no lower layer. The core casts
+/// it back when it arrives.
 pub(crate) trait QpHalf: Any + Send {
     fn handle(&self) -> QueuePair;
 
@@ -245,8 +248,8 @@ impl<L: Lower> QpTable<L> {
         }
     }
 
-    /// Prefetches the indices of a queue pair's send ring, and what the queue pair shares with the application. Returns
-    /// its connection.
+    /// Prefetches the indices of a queue pair's send ring, and what the queue pair shares with the
+    /// application. Returns its connection.
     #[inline]
     pub(crate) fn prefetch_ring(&self, slot: u32) -> Option<ConnId> {
         let qp = self.qps.get(slot as usize)?.as_ref()?;

@@ -1,9 +1,10 @@
 //! The quantum of a scheduling round: how many bytes a queue pair sends before another one may.
 //!
-//! A queue pair that sends alone has a large quantum, so that the cost of a round is spread over many segments. The
-//! frames of a round are ahead of a small message at the device, on the wire and at the receiver. While one queue pair
-//! sends small messages and another one sends too, the quantum of all queue pairs is therefore small: it is the same for all, so
-//! that they still share by bytes.
+//! A queue pair that sends alone has a large quantum, so that the cost of a round is spread over
+//! many segments. The frames of a round are ahead of a small message at the device, on the wire and
+//! at the receiver. While one queue pair sends small messages and another one sends too, the
+//! quantum of all queue pairs is therefore small: it is the same for all, so that they still share
+//! by bytes.
 
 /// The quantum in bytes of FPDUs: four full segments of 9000 bytes or 23 of 1500.
 const LARGE_BYTES: i64 = 32 * 1024;

@@ -8,18 +8,20 @@
 //! two cores; a queue pair without a credit waits in a list for that core. No core waits for room:
 //! a credit reserves the slot of the reply.
 //!
-//! A request waits until its owner polls, so a core serves requests twice an iteration: after the receive stage and at
-//! the end. It takes replies at the first of these, so that the responses leave in the same iteration. For the reply
-//! to a single request it spins, for a bounded number of polls, and serves requests meanwhile.
+//! A request waits until its owner polls, so a core serves requests twice an iteration: after the
+//! receive stage and at the end. It takes replies at the first of these, so that the responses
+//! leave in the same iteration. For the reply to a single request it spins, for a bounded number of
+//! polls, and serves requests meanwhile.
 //!
-//! A request after a refused one of the same stream is refused too, even if it is in the mailbox already.
+//! A request after a refused one of the same stream is refused too, even if it is in the mailbox
+//! already.
 //!
-//! A reply names its queue pair by slot and number, so that a new occupant of the slot does not get it. A core that is
-//! not polled delays requests for its words as it delays its own connections. A core that is gone ends the streams
-//! that wait for it.
+//! A reply names its queue pair by slot and number, so that a new occupant of the slot does not get
+//! it. A core that is not polled delays requests for its words as it delays its own connections. A
+//! core that is gone ends the streams that wait for it.
 //!
-//! A stack of one core has none of this. Cost with several: a cache line each way for a single operation, a few
-//! nanoseconds for one of a batch, and a load for each other core at each poll.
+//! A stack of one core has none of this. Cost with several: a cache line each way for a single
+//! operation, a few nanoseconds for one of a batch, and a load for each other core at each poll.
 
 use std::collections::VecDeque;
 
@@ -36,15 +38,16 @@ use super::queues::QueueTable;
 use crate::config::AtomicExecution;
 use crate::core_loop::lower::Lower;
 
-/// Requests that one core may have outstanding at one other: as many as a burst brings. A pair of cores takes 8 KiB.
+/// Requests that one core may have outstanding at one other: as many as a burst brings. A pair of
+/// cores takes 8 KiB.
 const CREDITS: usize = 32;
 
-/// Polls for the reply to a single request before the core goes on: about a microsecond, three times what an idle
-/// owner takes.
+/// Polls for the reply to a single request before the core goes on: about a microsecond, three
+/// times what an idle owner takes.
 const REPLY_SPINS_MAX: u32 = 200;
 
-/// One core's mailboxes, in both directions. On cache lines of its own, since another core's may be its neighbour in
-/// memory.
+/// One core's mailboxes, in both directions. On cache lines of its own, since another core's may be
+/// its neighbour in memory.
 #[repr(align(128))]
 pub(crate) struct RemoteAtomics {
     mailboxes: Mailboxes<AtomicCall, AtomicReply>,
@@ -87,9 +90,9 @@ pub(crate) fn remote_atomics_mesh(cores: u16, queue_pairs: u32) -> Vec<Option<Bo
 
 /// Streams of one other core that had a request refused here, and the number of that request.
 ///
-/// Later requests of the stream must have no effect (RFC 7306 s5.4: an operation does not happen if an earlier one did
-/// not), and may be in the mailbox already. After [`CREDITS`] more requests none is: the requesting core has the reply
-/// by then.
+/// Later requests of the stream must have no effect (RFC 7306 s5.4: an operation does not happen if
+/// an earlier one did not), and may be in the mailbox already. After [`CREDITS`] more requests none
+/// is: the requesting core has the reply by then.
 #[derive(Default)]
 struct RefusedStreams {
     streams: ArrayVec<(QpNum, u32), CREDITS>,
@@ -240,7 +243,8 @@ impl RemoteAtomics {
 }
 
 impl<L: Lower> DataPath<L> {
-    /// An application's atomic operation on its own memory, which the word's owner executes as it does a peer's.
+    /// An application's atomic operation on its own memory, which the word's owner executes as it
+    /// does a peer's.
     #[cold]
     pub(crate) fn execute_local_atomic(
         &mut self,
@@ -257,8 +261,8 @@ impl<L: Lower> DataPath<L> {
         Ok(claimed.apply(operation)?)
     }
 
-    /// Takes the set of owners that requests were sent to. A core with requests outstanding does not sleep, so replies
-    /// wake nobody.
+    /// Takes the set of owners that requests were sent to. A core with requests outstanding does
+    /// not sleep, so replies wake nobody.
     #[inline]
     pub(crate) fn take_owners_to_wake(&mut self) -> u64 {
         self.queues.remote_atomics.as_deref_mut().map_or(0, |atomics| core::mem::take(&mut atomics.to_wake))
@@ -275,8 +279,9 @@ impl<L: Lower> DataPath<L> {
         }
     }
 
-    /// Spins for the reply to a single request: it takes no longer than another iteration, and the response leaves in
-    /// this one. Requests of other cores are served meanwhile. A core with other work does not spin.
+    /// Spins for the reply to a single request: it takes no longer than another iteration, and the
+    /// response leaves in this one. Requests of other cores are served meanwhile. A core with other
+    /// work does not spin.
     #[inline(never)]
     pub(crate) fn spin_for_reply(&mut self) {
         let single_request =

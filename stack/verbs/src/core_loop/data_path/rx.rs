@@ -1,4 +1,5 @@
-//! Received bytes: FPDUs to placements, deliveries and completions; acknowledgements to completions.
+//! Received bytes: FPDUs to placements, deliveries and completions; acknowledgements to
+//! completions.
 
 use core::num::NonZero;
 
@@ -24,7 +25,7 @@ pub(crate) struct RxOutcome {
     left: NonZero<u8>,
 }
 
-// The result of a call, in one register.
+// Tuning: the result of a call, in one register.
 const _: () = assert!(size_of::<Option<RxOutcome>>() == 8);
 
 impl RxOutcome {
@@ -68,7 +69,8 @@ impl RxOutcome {
     }
 }
 
-/// Reads the payload of fast segments in their frames: the parts of a data path that TCP does not use meanwhile.
+/// Reads the payload of fast segments in their frames: the parts of a data path that TCP does not
+/// use meanwhile.
 struct LentReader<'a, L: Lower> {
     conn_owners: &'a [ConnOwner],
     qps: &'a mut QpTable<L>,
@@ -92,9 +94,9 @@ impl<L: Lower> PayloadReader<LentOf<L>, RxOutcome> for LentReader<'_, L> {
         Some(sum)
     }
 
-    /// Completes what the segment acknowledges, then checks, places and delivers its FPDUs. `None` if the connection is
-    /// not in full operation, or if the stream needs its bytes in TCP's queue. Not inlined: the stream needs registers of
-    /// its own.
+    /// Completes what the segment acknowledges, then checks, places and delivers its FPDUs. `None`
+    /// if the connection is not in full operation, or if the stream needs its bytes in TCP's queue.
+    /// Tuning: not inlined, as the stream needs registers of its own.
     #[inline(never)]
     fn read(&mut self, lent: Lent<'_, LentOf<L>>) -> Option<RxOutcome> {
         let Some(&ConnOwner::Qp(slot)) = self.conn_owners.get(lent.conn.index()) else { return None };
@@ -207,8 +209,8 @@ impl<L: Lower> DataPath<L> {
         }
     }
 
-    /// Completes what TCP has acknowledged and continues to send. Returns whether the queue pair is `Draining`, so
-    /// that the caller checks whether it is drained now.
+    /// Completes what TCP has acknowledged and continues to send. Returns whether the queue pair is
+    /// `Draining`, so that the caller checks whether it is drained now.
     #[inline]
     #[must_use]
     pub(crate) fn on_acked(&mut self, slot: u32, conn: ConnId) -> bool {

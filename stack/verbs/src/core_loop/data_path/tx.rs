@@ -1,10 +1,11 @@
 //! The transmit stage: scheduling rounds of senders.
 //!
-//! Deficit round robin by bytes: each round of a queue pair has a [`Quantum`](super::quantum::Quantum). The last unit
-//! may exceed it; the overdraft is deducted from the next quantum, so that queue pairs get equal bytes whatever the sizes
-//! of their messages. A long Write or Read Response on one queue pair delays a small message on another by a bounded
-//! number of segments. A sender that is stopped by a full device ring or an empty pool stays listed; one that is
-//! stopped by a window or by congestion is listed again on TCP's event.
+//! Deficit round robin by bytes: each round of a queue pair has a
+//! [`Quantum`](super::quantum::Quantum). The last unit may exceed it; the overdraft is deducted
+//! from the next quantum, so that queue pairs get equal bytes whatever the sizes of their messages.
+//! A long Write or Read Response on one queue pair delays a small message on another by a bounded
+//! number of segments. A sender that is stopped by a full device ring or an empty pool stays
+//! listed; one that is stopped by a window or by congestion is listed again on TCP's event.
 
 use ironwarp_iwarp::stream::StreamState;
 use ironwarp_llp::{Blocked, ConnId, Transport};
@@ -15,7 +16,8 @@ use crate::core_loop::lifecycle::{Draining, Lifecycle, Running};
 use crate::core_loop::lower::Lower;
 use crate::objects::QpState;
 
-/// Limits a round by segments too, retransmissions included: many small messages stay below the byte quantum.
+/// Limits a round by segments too, retransmissions included: many small messages stay below the
+/// byte quantum.
 pub(crate) const ROUND_UNITS_MAX: usize = 64;
 
 /// What is left for the connection manager after a scheduling round of a queue pair.
@@ -24,8 +26,8 @@ pub(crate) const ROUND_UNITS_MAX: usize = 64;
 pub(crate) struct TxOutcome {
     /// A Read is outstanding and its timer is not armed.
     pub(crate) read_started: bool,
-    /// The connection is not in `Running`, or the stream failed: its state may change, since the last unit of the
-    /// state may just have been sent.
+    /// The connection is not in `Running`, or the stream failed: its state may change, since the
+    /// last unit of the state may just have been sent.
     pub(crate) check_state: bool,
 }
 
@@ -38,7 +40,8 @@ impl TxOutcome {
 }
 
 impl<L: Lower> DataPath<L> {
-    /// New work of a queue pair: the transmit stage sends it, or it is flushed if the connection has ended.
+    /// New work of a queue pair: the transmit stage sends it, or it is flushed if the connection
+    /// has ended.
     #[inline(always)]
     pub(crate) fn on_doorbell(&mut self, slot: u32) {
         if self.has_many_connections() {
@@ -52,7 +55,8 @@ impl<L: Lower> DataPath<L> {
         }
     }
 
-    /// [`DataPath::on_doorbell`] without listing the queue pair as a sender: returns whether it is to be served.
+    /// [`DataPath::on_doorbell`] without listing the queue pair as a sender: returns whether it is
+    /// to be served.
     #[inline(always)]
     pub(crate) fn on_single_doorbell(&mut self, slot: u32) -> bool {
         let Some(qp) = self.qps.at(slot) else { return false };
@@ -114,7 +118,8 @@ impl<L: Lower> DataPath<L> {
         TxOutcome { read_started, check_state: !in_full_operation }
     }
 
-    /// The round of a queue pair whose stream sends nothing: start-up frames, retransmissions, a FIN.
+    /// The round of a queue pair whose stream sends nothing: start-up frames, retransmissions, a
+    /// FIN.
     #[cold]
     #[inline(never)]
     fn serve_without_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {

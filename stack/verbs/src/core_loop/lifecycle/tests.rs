@@ -1,4 +1,5 @@
-//! The diagram is the specification: a test reads its table of edges and walks all of them, and all pairs without one.
+//! The diagram is the specification: a test reads its table of edges and walks all of them, and all
+//! pairs without one.
 
 use core::net::{Ipv4Addr, SocketAddr};
 

@@ -1,11 +1,12 @@
-//! What is below the queue pairs of a core loop: the ports, a transport over them, the frames of its segments, and how its
-//! connections are set up.
+//! What is below the queue pairs of a core loop: the ports, a transport over them, the frames of
+//! its segments, and how its connections are set up.
 //!
-//! The core loop is built for one [`Lower`], so that no call on the data path is dynamic. It calls the transport by
-//! [`Transport`] alone. [`MpaOverTcp`] is the lower layer of every stack.
+//! The core loop is built for one [`Lower`], so that no call on the data path is dynamic. It calls
+//! the transport by [`Transport`] alone. [`MpaOverTcp`] is the lower layer of every stack.
 //!
-//! Set-up is an exchange of one start-up message each way, with private data, before full operation. The core loop sends the
-//! messages and owns their timeouts and states (`connection`); a lower layer writes and reads them.
+//! Set-up is an exchange of one start-up message each way, with private data, before full
+//! operation. The core loop sends the messages and owns their timeouts and states (`connection`); a
+//! lower layer writes and reads them.
 
 mod mpa;
 
@@ -32,7 +33,8 @@ pub type LentOf<L> = <<L as Lower>::Transport as Transport>::Lent;
 /// The RDMAP stream of a queue pair.
 pub type StreamOf<L> = Stream<<L as Lower>::Framing>;
 
-/// A lower layer: the types that a core loop is built of, and what it does with received data and start-up messages.
+/// A lower layer: the types that a core loop is built of, and what it does with received data and
+/// start-up messages.
 pub trait Lower: 'static {
     /// The ports.
     type Port: Port;
@@ -61,7 +63,8 @@ pub trait Lower: 'static {
     /// Octets that a core needs to assemble a segment.
     const SCRATCH_BYTES: usize;
 
-    /// Creates the transport of a core. `hasher` is the network's, and `secret` keys what a peer must not guess.
+    /// Creates the transport of a core. `hasher` is the network's, and `secret` keys what a peer
+    /// must not guess.
     fn transport(
         config: TcpConfig,
         hasher: FlowHasher,
@@ -98,7 +101,8 @@ pub trait Lower: 'static {
         let _ = (stream, bytes, checked, io);
     }
 
-    /// Returns the sum of a segment that may be lent next, with what else was found in the same pass, if that is cheaper.
+    /// Returns the sum of a segment that may be lent next, with what else was found in the same
+    /// pass, if that is cheaper.
     #[inline(always)]
     fn sum<'a>(
         stream: impl FnOnce() -> Option<&'a StreamOf<Self>>,
@@ -125,7 +129,8 @@ pub trait Lower: 'static {
         let _ = (stream, rx, scratch, io);
     }
 
-    /// Writes the request of this side. `limits` are the read depths of the queue pair. `None` if the private data is too long.
+    /// Writes the request of this side. `limits` are the read depths of the queue pair. `None` if
+    /// the private data is too long.
     fn request(
         config: &MpaConfig,
         params: &MpaParams,
@@ -175,7 +180,8 @@ pub type PeerData = ironwarp_iwarp::mpa::startup::PrivateData;
 pub enum Reply<F> {
     /// It is not complete yet.
     Incomplete,
-    /// The peer accepts. With a fault, this side cannot meet the terms: it ends the stream with a Terminate.
+    /// The peer accepts. With a fault, this side cannot meet the terms: it ends the stream with a
+    /// Terminate.
     Accepted {
         /// The private data of the peer's application.
         private_data: PeerData,

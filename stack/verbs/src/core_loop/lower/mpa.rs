@@ -1,7 +1,8 @@
 //! MPA over TCP (RFC 5044): FPDUs in a byte stream, and its start-up frames (s7.1, RFC 6581).
 //!
-//! A responder may not send before the initiator's first FPDU. The initiator may have to end an accepted connection whose
-//! terms it cannot meet: its first FPDU is then a Terminate (RFC 6581 s9).
+//! A responder may not send before the initiator's first FPDU. The initiator may have to end an
+//! accepted connection whose terms it cannot meet: its first FPDU is then a Terminate
+//! (RFC 6581 s9).
 
 use core::marker::PhantomData;
 
@@ -28,7 +29,8 @@ use crate::objects::{Framing, MpaParams};
 /// MPA over TCP on ports of type `P`.
 pub struct MpaOverTcp<P>(PhantomData<P>);
 
-// Start-up messages are of half a kilobyte: what returns them is inlined, so that they are not moved once more.
+// Tuning: start-up messages are of half a kilobyte: what returns them is inlined, so that they are
+// not moved once more.
 impl<P: Port> Lower for MpaOverTcp<P> {
     type Port = P;
     type Transport = Tcp<P>;
@@ -108,7 +110,8 @@ impl<P: Port> Lower for MpaOverTcp<P> {
         stream.on_out_of_order(&rx, scratch, io);
     }
 
-    /// The terms of a request: the application's, else those of the configuration and of the queue pair.
+    /// The terms of a request: the application's, else those of the configuration and of the queue
+    /// pair.
     #[inline(always)]
     fn request(
         config: &MpaConfig,
@@ -128,7 +131,8 @@ impl<P: Port> Lower for MpaOverTcp<P> {
         Initiator::start(proposal, private_data).ok()
     }
 
-    /// RFC 6581 s10: to a peer without enhanced set-up an enhanced request is improperly formatted, and it closes TCP.
+    /// RFC 6581 s10: to a peer without enhanced set-up an enhanced request is improperly formatted,
+    /// and it closes TCP.
     fn may_fall_back(initiator: &Initiator) -> bool {
         initiator.is_enhanced()
     }
@@ -143,7 +147,8 @@ impl<P: Port> Lower for MpaOverTcp<P> {
                 Reply::Accepted { private_data, started, fault: fault.map(Terminate::from) }
             }
             Progress::Rejected { private_data, peer_reads } => Reply::Rejected { private_data, peer_reads },
-            // A peer that replies to an enhanced request without enhanced data does not support revision 2.
+            // A peer that replies to an enhanced request without enhanced data does not support
+            // revision 2.
             Progress::Fault(fault) => Reply::Fault { may_fall_back: fault == StartupFault::NotEnhanced },
         }
     }

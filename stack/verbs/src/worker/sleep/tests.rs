@@ -1,4 +1,5 @@
-//! The receive interrupts of a card that is imitated: when they are enabled, and what wakes the core until they work.
+//! The receive interrupts of a card that is imitated: when they are enabled, and what wakes the
+//! core until they work.
 
 use std::sync::{Arc, Mutex};
 
@@ -103,7 +104,8 @@ impl Bench {
         rustix::io::write(&self.card, &1u64.to_ne_bytes()).expect("room");
     }
 
-    /// Returns whether the worker is woken within a time that the timer of a polled device is shorter than.
+    /// Returns whether the worker is woken within a time that the timer of a polled device is
+    /// shorter than.
     fn is_woken(&self) -> bool {
         let fd = self.worker.wake_fd().expect("it may sleep");
         let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];

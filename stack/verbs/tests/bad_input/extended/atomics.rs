@@ -1,5 +1,5 @@
-//! Invalid Atomic Requests: forbidden words, undefined operations, wrong lengths, and more requests than were
-//! negotiated (RFC 7306 s5.1, s5.2.1, s8.2).
+//! Invalid Atomic Requests: forbidden words, undefined operations, wrong lengths, and more requests
+//! than were negotiated (RFC 7306 s5.1, s5.2.1, s8.2).
 
 use ironwarp::{Access, DisconnectReason, Extensions, Region};
 use proptest::prelude::*;
@@ -27,8 +27,8 @@ proptest! {
     #![proptest_config(cases(24))]
 
     /// RFC 7306 s5.1.1, s5.1.2, s8.2: addresses that are not a multiple of eight. RFC7306-5.1.1-02,
-    /// RFC7306-5.1.1-04, RFC7306-5.1.2-05 and RFC7306-5.1.2-07: nothing changes, the peer gets a Terminate and our
-    /// application an event.
+    /// RFC7306-5.1.1-04, RFC7306-5.1.2-05 and RFC7306-5.1.2-07: nothing changes, the peer gets a
+    /// Terminate and our application an event.
     #[test]
     fn misaligned_words(begins in begins(), code in operation(), at in 0..(PAGE as u64 - 8), operands: [u64; 4]) {
         let at = if at % 8 == 0 { at + 1 } else { at };
@@ -37,8 +37,8 @@ proptest! {
         });
     }
 
-    /// RFC 5040 s7.2, check 4 c to e, which RFC 7306 s8.2 does not repeat: a word before its buffer, behind it,
-    /// across either end, past the top of the offsets.
+    /// RFC 5040 s7.2, check 4 c to e, which RFC 7306 s8.2 does not repeat: a word before its
+    /// buffer, behind it, across either end, past the top of the offsets.
     #[test]
     fn words_outside_their_buffer(
         begins in begins(),
@@ -61,7 +61,8 @@ proptest! {
         });
     }
 
-    /// RFC 7306 s5.2.1, figure 5: reserved operation codes, Swap's among them, with any reserved bits.
+    /// RFC 7306 s5.2.1, figure 5: reserved operation codes, Swap's among them, with any reserved
+    /// bits.
     #[test]
     fn operations_that_are_reserved(
         begins in begins(),
@@ -74,7 +75,8 @@ proptest! {
         });
     }
 
-    /// RFC 5041 s7.1, RFC 7306 s8.2: versions, numbers and offsets are checked as in any other message.
+    /// RFC 5041 s7.1, RFC 7306 s8.2: versions, numbers and offsets are checked as in any other
+    /// message.
     #[test]
     fn headers_of_requests(begins in begins(), code in operation(), which in 0..4usize, other in 1..4u32) {
         let name = ["DDP: version, untagged", "RDMAP: version", "DDP: MSN range", "DDP: invalid MO"][which];
@@ -91,8 +93,8 @@ proptest! {
     }
 }
 
-/// RFC 7306 s4, s5.2.1: the payload of a request is its header. More does not fit the buffer of queue 1; less is not
-/// a header. A Read Request must still not be longer than its own header.
+/// RFC 7306 s4, s5.2.1: the payload of a request is its header. More does not fit the buffer of
+/// queue 1; less is not a header. A Read Request must still not be longer than its own header.
 #[test]
 fn requests_of_every_length() {
     let mut bench = bench();
@@ -148,8 +150,8 @@ fn operations_on_queues_of_other_operations() {
     is_untouched(&words);
 }
 
-/// RFC 7306 s1.1: a stream without these messages treats each of them as unexpected on its own queue, and has no
-/// queue 3.
+/// RFC 7306 s1.1: a stream without these messages treats each of them as unexpected on its own
+/// queue, and has no queue 3.
 #[test]
 fn operations_that_the_stream_does_not_support() {
     let mut bench = Bench::new();
@@ -244,8 +246,8 @@ fn may_not_be_changed(begins: Begins, why: Why, bits: u32, code: u32) {
 proptest! {
     #![proptest_config(cases(24))]
 
-    /// RFC 5040 s7.2, s8.1.1, RFC 7306 s8.2: tags that are unknown, invalidated, of another domain or stream, or
-    /// without the right.
+    /// RFC 5040 s7.2, s8.1.1, RFC 7306 s8.2: tags that are unknown, invalidated, of another domain
+    /// or stream, or without the right.
     #[test]
     fn atomics_on_stags_without_the_right(
         begins in begins(),
@@ -256,8 +258,8 @@ proptest! {
         may_not_be_changed(begins, why, bits, code);
     }
 
-    /// RFC 7306 s5.2, s5.2.2: Reads and Atomics use the same buffers of queue 1, in any order. The first request
-    /// without a buffer is refused, and its word is not changed.
+    /// RFC 7306 s5.2, s5.2.2: Reads and Atomics use the same buffers of queue 1, in any order. The
+    /// first request without a buffer is refused, and its word is not changed.
     #[test]
     fn more_requests_than_were_agreed_on(
         ird in 0..6u16,

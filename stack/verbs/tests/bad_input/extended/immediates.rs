@@ -1,5 +1,5 @@
-//! Immediate Data with a length other than eight octets, without a receive, and within another message (RFC 7306
-//! s6.3).
+//! Immediate Data with a length other than eight octets, without a receive, and within another
+//! message (RFC 7306 s6.3).
 
 use ironwarp::{CompletionOpcode, CompletionStatus, DisconnectReason};
 use proptest::prelude::*;
@@ -12,7 +12,8 @@ use crate::common::messages::{immediate, send, untagged};
 proptest! {
     #![proptest_config(cases(24))]
 
-    /// RFC 7306 s6.3: exactly eight octets, of either kind, with any contents and any size of the receive.
+    /// RFC 7306 s6.3: exactly eight octets, of either kind, with any contents and any size of the
+    /// receive.
     #[test]
     fn immediates_of_other_lengths(
         begins in begins(),
@@ -38,8 +39,8 @@ proptest! {
     }
 }
 
-/// RFC7306-4-03, RFC7306-6.1-02 and RFC7306-6.3-07: seven and nine octets explicitly, each kind, on either side. The
-/// peer gets a Terminate and our application an event.
+/// RFC7306-4-03, RFC7306-6.1-02 and RFC7306-6.3-07: seven and nine octets explicitly, each kind, on
+/// either side. The peer gets a Terminate and our application an event.
 #[test]
 fn immediates_of_seven_and_nine_bytes() {
     let mut bench = bench();
@@ -52,8 +53,8 @@ fn immediates_of_seven_and_nine_bytes() {
     }
 }
 
-/// RFC 7306 s6.3, RFC 5041 s7.1: each message consumes a buffer of queue 0. The first one without a buffer is
-/// refused, and the earlier ones are delivered.
+/// RFC 7306 s6.3, RFC 5041 s7.1: each message consumes a buffer of queue 0. The first one without a
+/// buffer is refused, and the earlier ones are delivered.
 #[test]
 fn more_immediates_than_receives() {
     let mut bench = bench();
@@ -68,8 +69,8 @@ fn more_immediates_than_receives() {
     bench.is_over(victim, DisconnectReason::Terminated);
 }
 
-/// RFC 5041 s7.1, RFC 7306 s6.3: Immediate Data in two segments, Immediate Data that continues a Send, and a Send
-/// that continues Immediate Data. None of them is delivered.
+/// RFC 5041 s7.1, RFC 7306 s6.3: Immediate Data in two segments, Immediate Data that continues a
+/// Send, and a Send that continues Immediate Data. None of them is delivered.
 #[test]
 fn immediates_within_other_messages() {
     let mut bench = bench();

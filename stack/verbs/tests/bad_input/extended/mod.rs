@@ -1,7 +1,8 @@
 //! Invalid messages of RFC 7306: Atomic Requests, Atomic Responses, Immediate Data (s8).
 //!
-//! RFC 7306 names codes for few of these errors. The others are those of a Read Request (RFC 5040 s7.2) and of DDP
-//! (RFC 5041 s7.2). A wrong length is an unspecified error, or DDP's if it passes the end of the buffer.
+//! RFC 7306 names codes for few of these errors. The others are those of a Read Request
+//! (RFC 5040 s7.2) and of DDP (RFC 5041 s7.2). A wrong length is an unspecified error, or DDP's if
+//! it passes the end of the buffer.
 
 mod atomics;
 mod immediates;

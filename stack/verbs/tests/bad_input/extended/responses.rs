@@ -1,4 +1,5 @@
-//! Invalid Atomic Responses: unsolicited, for another request, out of order, of another length (RFC 7306 s5.2.2).
+//! Invalid Atomic Responses: unsolicited, for another request, out of order, of another length
+//! (RFC 7306 s5.2.2).
 
 use ironwarp::{Access, AtomicOp, CompletionStatus, DisconnectReason, Region, RemoteMemory, STag, SendWr};
 use proptest::prelude::*;
@@ -60,7 +61,8 @@ proptest! {
         });
     }
 
-    /// RFC 7306 s5.2.1, s5.2.2: an identifier that is not the oldest request's, that of the later request included.
+    /// RFC 7306 s5.2.1, s5.2.2: an identifier that is not the oldest request's, that of the later
+    /// request included.
     #[test]
     fn identifiers_of_other_requests(id in prop_oneof![Just(1u32), 1..=u32::MAX], original: u64) {
         answered(&[atomic_response(1, id, original)], "RDMAP: catastrophic, this stream", BAD);
@@ -102,8 +104,8 @@ fn responses_of_another_layout() {
     answered(&[changed(1, 0x43)], "RDMAP: unexpected OpCode", FLUSHED);
 }
 
-/// RFC 7306 s5.2: Reads and Atomics get their responses in the order of the requests. A Read Response in place of an
-/// Atomic Response, and the reverse, is not placed.
+/// RFC 7306 s5.2: Reads and Atomics get their responses in the order of the requests. A Read
+/// Response in place of an Atomic Response, and the reverse, is not placed.
 #[test]
 fn responses_of_the_other_kind() {
     let mut bench = bench();

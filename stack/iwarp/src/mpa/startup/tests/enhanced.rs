@@ -25,8 +25,8 @@ fn replied(proposal: Proposal, octets: [u8; 4]) -> (Negotiated, Option<MpaFault>
     }
 }
 
-/// RFC 6581 s6 and s9: S, revision 2, a length that includes the four octets, flags A and B above the IRD, C and D
-/// above the ORD, network byte order.
+/// RFC 6581 s6 and s9: S, revision 2, a length that includes the four octets, flags A and B above
+/// the IRD, C and D above the ORD, network byte order.
 #[test]
 fn an_enhanced_request_has_the_layout_of_rfc_6581() {
     let (_, frame) = Initiator::start(proposal(enhanced()), b"hi").unwrap();
@@ -46,7 +46,8 @@ fn the_client_server_model_has_no_indication() {
     assert_eq!(decoded, Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads: READS });
 }
 
-/// RFC 6581 s9.2, s10: the reply repeats A, names the RTR kinds that both support, and has the responder's depths.
+/// RFC 6581 s9.2, s10: the reply repeats A, names the RTR kinds that both support, and has the
+/// responder's depths.
 #[test]
 fn an_enhanced_reply_has_the_layout_of_rfc_6581() {
     let (_, decision) = decode_request(&request(enhanced()));
@@ -60,7 +61,8 @@ fn an_enhanced_reply_has_the_layout_of_rfc_6581() {
     assert_eq!(settled.rtr_awaited, RtrKinds::empty());
 }
 
-/// RFC 6581 s9.1: a rejection may name acceptable depths, which the initiator's application receives.
+/// RFC 6581 s9.1: a rejection may name acceptable depths, which the initiator's application
+/// receives.
 #[test]
 fn an_enhanced_rejection_carries_read_depths() {
     let (initiator, request) = Initiator::start(proposal(enhanced()), b"").unwrap();
@@ -71,7 +73,8 @@ fn an_enhanced_rejection_carries_read_depths() {
     assert_eq!(initiator.on_bytes(&mut Bytes(reply.to_vec())), rejected);
 }
 
-/// RFC 6581 s10: only an enhanced request has an enhanced reply. In revision 1 the S bit is reserved.
+/// RFC 6581 s10: only an enhanced request has an enhanced reply. In revision 1 the S bit is
+/// reserved.
 #[test]
 fn a_reply_of_the_other_kind_is_refused() {
     let (initiator, _) = Initiator::start(proposal(enhanced()), b"").unwrap();
@@ -84,8 +87,8 @@ fn a_reply_of_the_other_kind_is_refused() {
     assert_eq!(initiate(&reply_with(0x50, 1, b"four")), accepted(b"four", agreed(true)));
 }
 
-/// RFC 5044 s7.1.1: R rejects. A rejection of either revision without enhanced data is accepted, with its private
-/// data.
+/// RFC 5044 s7.1.1: R rejects. A rejection of either revision without enhanced data is accepted,
+/// with its private data.
 #[test]
 fn a_rejection_without_enhanced_data_is_accepted() {
     let (initiator, _) = Initiator::start(proposal(enhanced()), b"").unwrap();
@@ -116,8 +119,8 @@ fn a_frame_without_its_announced_enhanced_data_is_refused() {
     }
 }
 
-/// RFC 6581 s6, s9: the application's private data is at most 508 octets and does not contain the enhanced data.
-/// Reserved bits are not checked.
+/// RFC 6581 s6, s9: the application's private data is at most 508 octets and does not contain the
+/// enhanced data. Reserved bits are not checked.
 #[test]
 fn enhanced_data_reduces_the_private_data() {
     let said = [&enhanced().encode()[..], &[7; 508]].concat();
@@ -141,8 +144,8 @@ fn the_initiators_ord_is_at_most_the_responders_ird() {
     }
 }
 
-/// RFC 6581 s9.1: the initiator's IRD is at least the responder's ORD. Without the resources it ends the connection
-/// with code 6.
+/// RFC 6581 s9.1: the initiator's IRD is at least the responder's ORD. Without the resources it
+/// ends the connection with code 6.
 #[test]
 fn an_initiator_without_the_resources_fails_with_code_6() {
     let few = Proposal { reads: ReadDepths { ird: 4, ord: 8 }, ird_max: 16, ..proposal(enhanced()) };
@@ -159,7 +162,8 @@ fn an_initiator_without_the_resources_fails_with_code_6() {
     assert_eq!(outcome(0x3fff), (4, None), "left to the applications");
 }
 
-/// RFC 6581 s9.2: an RTR that both sides support: a Write if possible, a Read only with an IRD of at least 1.
+/// RFC 6581 s9.2: an RTR that both sides support: a Write if possible, a Read only with an IRD of
+/// at least 1.
 #[test]
 fn an_initiator_sends_an_indication_that_both_sides_support() {
     let sent = |octets| {
@@ -182,7 +186,8 @@ fn an_initiator_sends_an_indication_that_both_sides_support() {
     assert_eq!(replied(proposal(client), [0x80, 8, 0x80, 0]).0.rtr_to_send, None);
 }
 
-/// RFC 6581 s9.2: the initiator's kinds that the responder accepts, or the responder's own if there are none.
+/// RFC 6581 s9.2: the initiator's kinds that the responder accepts, or the responder's own if there
+/// are none.
 #[test]
 fn a_responder_names_the_indications_that_both_sides_support() {
     let named = |theirs, ours| {
@@ -202,7 +207,8 @@ fn a_responder_names_the_indications_that_both_sides_support() {
     assert_eq!(named(read, RtrKinds::empty()), read, "a responder accepts at least one kind");
 }
 
-/// RFC 6581 s9.1: the responder raises its IRD for a Read indication if the initiator supports no other.
+/// RFC 6581 s9.1: the responder raises its IRD for a Read indication if the initiator supports no
+/// other.
 #[test]
 fn a_responder_raises_its_ird_for_the_only_possible_indication() {
     let none = ResponderParams { reads: ReadDepths { ird: 0, ord: 0 }, ..PARAMS };

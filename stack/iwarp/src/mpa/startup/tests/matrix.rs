@@ -1,4 +1,5 @@
-//! Every combination of the terms of two sides, against tables written from RFC 6581 s9.1 and s9.2 alone.
+//! Every combination of the terms of two sides, against tables written from RFC 6581 s9.1 and s9.2
+//! alone.
 
 use super::*;
 use crate::mpa::MpaFault;
@@ -26,8 +27,8 @@ struct Outcome {
 
 /// RFC 6581 s9.1, sentence by sentence. The initiator offers `offer`; the responder has `own`.
 fn oracle(offer: ReadDepths, own: ReadDepths) -> Outcome {
-    // "respond to an initiator ORD value of 0x3FFF by leaving its local endpoint IRD unchanged", "setting the IRD to
-    // 0x3FFF in its reply"; otherwise the reply holds the value that it set.
+    // "respond to an initiator ORD value of 0x3FFF by leaving its local endpoint IRD unchanged",
+    // "setting the IRD to 0x3FFF in its reply"; otherwise the reply holds the value that it set.
     let reply_ird = match offer.ord {
         READS_UNNEGOTIATED => READS_UNNEGOTIATED,
         _ => own.ird,
@@ -120,7 +121,8 @@ fn every_reply_matches_the_table() {
     }
 }
 
-/// RFC 6581 s9.2: both models, every set of RTR kinds on either side, with and without an IRD for a Read.
+/// RFC 6581 s9.2: both models, every set of RTR kinds on either side, with and without an IRD for a
+/// Read.
 #[test]
 fn every_pair_of_indications_matches_the_table() {
     let sets = || (0..8).map(RtrKinds::from_bits_truncate);

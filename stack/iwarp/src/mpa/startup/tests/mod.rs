@@ -1,5 +1,5 @@
-//! Start-up of the two sides: framing and revision 1 here, revision 2 in [`enhanced`], every combination of terms in
-//! [`matrix`].
+//! Start-up of the two sides: framing and revision 1 here, revision 2 in [`enhanced`], every
+//! combination of terms in [`matrix`].
 
 mod enhanced;
 mod matrix;
@@ -128,8 +128,8 @@ fn a_request_is_rejected_with_private_data() {
     assert_eq!(initiate(&reply), rejected);
 }
 
-/// RFC 5044 s7.1.1: C in either frame turns CRCs on. They are off only without C in both. A reply never clears C.
-/// RFC 5044 sC.1 and s4.4.
+/// RFC 5044 s7.1.1: C in either frame turns CRCs on. They are off only without C in both. A reply
+/// never clears C. RFC 5044 sC.1 and s4.4.
 #[test]
 fn crcs_are_on_unless_both_sides_decline_them() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -215,9 +215,8 @@ fn private_data_is_bounded() {
     assert_eq!(decode_request(&REQUEST).1.accept(PARAMS, &[0; 513]).unwrap_err(), too_long);
 }
 
-/// RFC 5044 s7.1.1: private data longer than its length field. Only the responder can detect it, because FPDUs may
-/// follow a reply in the same segment.
-/// RFC 5044 s7.1.
+/// RFC 5044 s7.1.1: private data longer than its length field. Only the responder can detect it,
+/// because FPDUs may follow a reply in the same segment. RFC 5044 s7.1.
 #[test]
 fn octets_after_a_request_are_refused_and_after_a_reply_kept() {
     let mut request = REQUEST.to_vec();
@@ -249,8 +248,8 @@ fn a_frame_is_one_unit() {
     assert_eq!(source.fill(&mut room), 0);
 }
 
-/// RFC 5044 s7.1.1: private data that has not arrived is waited for, and no octets beyond the received ones are read.
-/// RFC 5044 s7.1.2.
+/// RFC 5044 s7.1.1: private data that has not arrived is waited for, and no octets beyond the
+/// received ones are read. RFC 5044 s7.1.2.
 #[test]
 fn a_reply_may_arrive_octet_by_octet_and_keeps_what_follows() {
     let frame = reply_with(0x40, 1, b"data");

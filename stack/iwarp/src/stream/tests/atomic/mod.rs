@@ -82,8 +82,9 @@ fn failed([layer, etype, code]: [u8; 3]) -> Result<(), StreamError> {
     Err(StreamError::Failed(Terminate { layer, etype, code }))
 }
 
-/// RFC7306-5.1.1-07, RFC7306-5.1.2-02, RFC7306-5-03, RFC7306-5.2.1-03, RFC7306-5.2.1-11 and RFC7306-5.2.1-17: each
-/// operation changes the word correctly and returns its previous value, whether the comparison matches or not.
+/// RFC7306-5.1.1-07, RFC7306-5.1.2-02, RFC7306-5-03, RFC7306-5.2.1-03, RFC7306-5.2.1-11 and
+/// RFC7306-5.2.1-17: each operation changes the word correctly and returns its previous value,
+/// whether the comparison matches or not.
 #[test]
 fn each_operation_changes_the_word_and_returns_its_previous_value() {
     let (mut a, mut b) = pair();
@@ -111,9 +112,10 @@ fn each_operation_changes_the_word_and_returns_its_previous_value() {
     assert_eq!(b.counted(Counter::IwarpRxAtomicRequests), 5);
 }
 
-/// RFC7306-5.2.1-09, RFC7306-5.2.1-14, RFC7306-5.2-01 and RFC7306-4.1-05: requests use queue 1, numbered with Reads.
-/// RFC7306-5.2-02, RFC7306-5.2.2-02, RFC7306-5.2.2-04, RFC7306-5.2.1-04 and RFC7306-5.2.2-01: responses use queue 3
-/// and repeat the identifier of the request. RFC7306-4.2-01: there is no payload after the header.
+/// RFC7306-5.2.1-09, RFC7306-5.2.1-14, RFC7306-5.2-01 and RFC7306-4.1-05: requests use queue 1,
+/// numbered with Reads. RFC7306-5.2-02, RFC7306-5.2.2-02, RFC7306-5.2.2-04, RFC7306-5.2.1-04 and
+/// RFC7306-5.2.2-01: responses use queue 3 and repeat the identifier of the request.
+/// RFC7306-4.2-01: there is no payload after the header.
 #[test]
 fn requests_and_responses_have_the_specified_octets() {
     let (mut a, mut b) = pair();
@@ -136,8 +138,8 @@ fn requests_and_responses_have_the_specified_octets() {
     assert_eq!(responses[2], segment(0x4b, [3, 2, 0], &[0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 9]));
 }
 
-/// RFC7306-5.4-01 and RFC7306-5.4-08: a request completes with its response, not with its acknowledgement.
-/// RFC7306-5.2.2-07: the value in the response reaches the application.
+/// RFC7306-5.4-01 and RFC7306-5.4-08: a request completes with its response, not with its
+/// acknowledgement. RFC7306-5.2.2-07: the value in the response reaches the application.
 #[test]
 fn an_atomic_completes_with_its_response() {
     let (mut a, mut b) = pair();
@@ -150,9 +152,9 @@ fn an_atomic_completes_with_its_response() {
     assert_eq!((ids(&a.log.sends), word(&sinks, 0)), (vec![(1, OK)], 9));
 }
 
-/// RFC7306-7-03, RFC7306-7-04, RFC7306-5.4-09, RFC7306-5.4-10, RFC7306-5.2.1-15, RFC7306-5.2.1-16 and
-/// RFC7306-5.2.2-09: four Reads and atomics of one word, in every order, take effect and are answered in the order
-/// sent.
+/// RFC7306-7-03, RFC7306-7-04, RFC7306-5.4-09, RFC7306-5.4-10, RFC7306-5.2.1-15, RFC7306-5.2.1-16
+/// and RFC7306-5.2.2-09: four Reads and atomics of one word, in every order, take effect and are
+/// answered in the order sent.
 #[test]
 fn reads_and_atomics_are_carried_out_and_answered_in_the_order_sent() {
     for kinds in 0u32..16 {
@@ -184,8 +186,8 @@ fn reads_and_atomics_are_carried_out_and_answered_in_the_order_sent() {
     }
 }
 
-/// RFC7306-5.4-04, RFC7306-5.4-06 and RFC7306-7-04: an atomic after a Read does not begin while the Read is being
-/// answered.
+/// RFC7306-5.4-04, RFC7306-5.4-06 and RFC7306-7-04: an atomic after a Read does not begin while the
+/// Read is being answered.
 #[test]
 fn an_atomic_waits_for_the_whole_response_to_an_earlier_read() {
     let (mut a, mut b) = pair();
@@ -203,8 +205,8 @@ fn an_atomic_waits_for_the_whole_response_to_an_earlier_read() {
     assert_eq!((word(&sinks, 499), word(&sinks, 500)), (1, 1));
 }
 
-/// RFC7306-5.4-05, RFC7306-5.4-07, RFC7306-7-06, RFC7306-7-07 and RFC7306-7-08: messages after an atomic may be
-/// placed and completed before it is answered.
+/// RFC7306-5.4-05, RFC7306-5.4-07, RFC7306-7-06, RFC7306-7-07 and RFC7306-7-08: messages after an
+/// atomic may be placed and completed before it is answered.
 #[test]
 fn later_messages_may_complete_before_an_unanswered_atomic() {
     let (mut a, mut b) = pair();
@@ -222,7 +224,8 @@ fn later_messages_may_complete_before_an_unanswered_atomic() {
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK), (3, OK), (4, OK)]);
 }
 
-/// RFC7306-5.2-01: at most ORD Reads and atomics together are outstanding, and a fence waits for both.
+/// RFC7306-5.2-01: at most ORD Reads and atomics together are outstanding, and a fence waits for
+/// both.
 #[test]
 fn reads_and_atomics_share_ord() {
     let mut a = side_by(Rfc7306Profile::RFC_7306, Role::Initiator, |config| config.ord = 2);
@@ -270,8 +273,8 @@ fn more_requests_than_ird_find_no_buffer() {
     assert_eq!(word(&target, 0), 0);
 }
 
-/// Drafts -01 and -03 have Swap. With figure 2 of -01, responses are messages of queue 1, numbered with the requests
-/// of their sender.
+/// Drafts -01 and -03 have Swap. With figure 2 of -01, responses are messages of queue 1, numbered
+/// with the requests of their sender.
 #[test]
 fn swap_and_the_queues_of_figure_2_follow_the_drafts() {
     for (profile, qn) in [(Rfc7306Profile::DRAFT_03, 3), (Rfc7306Profile::DRAFT_01_FIGURE_2, 1)] {
@@ -322,8 +325,8 @@ fn additions_of_many_streams_to_one_word_are_all_counted() {
     assert_eq!(word(&target, 0), 8 * 8 * 3);
 }
 
-/// Returns whether a side with one request of `operation`, and optionally a later immediate, concludes from a
-/// Terminate that the peer has no atomics.
+/// Returns whether a side with one request of `operation`, and optionally a later immediate,
+/// concludes from a Terminate that the peer has no atomics.
 fn concludes_no_atomics(operation: AtomicOp, immediate: bool, terminate: &[u8]) -> bool {
     let mut side = side_by(Rfc7306Profile::DRAFT_03, Role::Initiator, |_| {});
     let sinks = words(&side, &[1], EVERYTHING);
@@ -336,8 +339,8 @@ fn concludes_no_atomics(operation: AtomicOp, immediate: bool, terminate: &[u8]) 
     side.stream.peer_lacks_atomics()
 }
 
-/// RFC 7306 s1.1: an unexpected opcode means that the peer has no atomics, if no other message can be the cause.
-/// Errors of tag, bounds and right mean that it has them.
+/// RFC 7306 s1.1: an unexpected opcode means that the peer has no atomics, if no other message can
+/// be the cause. Errors of tag, bounds and right mean that it has them.
 #[test]
 fn only_an_unexpected_opcode_means_that_the_peer_lacks_atomics() {
     let (probe, swap) = (AtomicOp::add(0), AtomicOp::Swap { swap: 0 });

@@ -19,7 +19,8 @@ fn target_with(access: Access) -> Target {
 }
 
 impl Target {
-    /// RFC7306-8.1-02: the Terminate includes the DDP header and never the request. The word is unchanged.
+    /// RFC7306-8.1-02: the Terminate includes the DDP header and never the request. The word is
+    /// unchanged.
     #[track_caller]
     fn refuses(mut self, ulpdu: &[u8], code: [u8; 3]) {
         assert_eq!(self.side.feed(&framed(ulpdu)), failed(code));
@@ -30,8 +31,8 @@ impl Target {
     }
 }
 
-/// RFC7306-8.2-05 and RFC7306-8.2-08: tag, domain, bounds, wrap and right are checked as for the source of a Read,
-/// with the same codes.
+/// RFC7306-8.2-05 and RFC7306-8.2-08: tag, domain, bounds, wrap and right are checked as for the
+/// source of a Read, with the same codes.
 #[test]
 fn a_word_that_the_peer_may_not_access_is_refused() {
     let add = AtomicOp::add(1);
@@ -58,8 +59,9 @@ fn a_word_that_the_peer_may_not_access_is_refused() {
     v.refuses(&request(1, place, add), [0, 1, 0]);
 }
 
-/// RFC7306-5.1.1-01 to RFC7306-5.1.1-05, RFC7306-5.1.2-04 to RFC7306-5.1.2-08, RFC7306-8.2-06 and RFC7306-8.2-07: the
-/// address must be a multiple of eight bytes. RFC7306-5.2.1-05 and RFC7306-5.2.1-06: the tagged offset need not be.
+/// RFC7306-5.1.1-01 to RFC7306-5.1.1-05, RFC7306-5.1.2-04 to RFC7306-5.1.2-08, RFC7306-8.2-06 and
+/// RFC7306-8.2-07: the address must be a multiple of eight bytes. RFC7306-5.2.1-05 and
+/// RFC7306-5.2.1-06: the tagged offset need not be.
 #[test]
 fn a_misaligned_word_is_refused_and_unchanged() {
     for operation in [AtomicOp::add(1), AtomicOp::compare_and_swap(0, 1)] {
@@ -71,7 +73,8 @@ fn a_misaligned_word_is_refused_and_unchanged() {
     }
 }
 
-/// RFC7306-5.2.1-13, RFC7306-5.2.1-03 and RFC7306-10-01: reserved operations, and Swap without support for it.
+/// RFC7306-5.2.1-13, RFC7306-5.2.1-03 and RFC7306-10-01: reserved operations, and Swap without
+/// support for it.
 #[test]
 fn an_unknown_atomic_operation_is_refused() {
     for code in (0..16).filter(|code| ![0, 2].contains(code)) {
@@ -82,8 +85,9 @@ fn an_unknown_atomic_operation_is_refused() {
     }
 }
 
-/// RFC7306-4-01: exactly 52 octets, which is also the size of the DDP buffer, in one segment. RFC7306-8.2-02: in
-/// order, with DDP's version. RFC7306-8.2-03 and RFC7306-8.2-04: on its queue, with its version.
+/// RFC7306-4-01: exactly 52 octets, which is also the size of the DDP buffer, in one segment.
+/// RFC7306-8.2-02: in order, with DDP's version. RFC7306-8.2-03 and RFC7306-8.2-04: on its queue,
+/// with its version.
 #[test]
 fn a_malformed_atomic_request_is_refused() {
     for (bytes, code) in [(0, [0, 2, 0xff]), (28, [0, 2, 0xff]), (51, [0, 2, 0xff]), (53, [1, 2, 5])] {
@@ -136,8 +140,8 @@ fn a_word_that_is_revoked_while_its_request_waits_is_refused() {
     assert_eq!(ulpdus(&end), [segment(0x47, [2, 1, 0], &headers)]);
 }
 
-/// With several cores and no forwarding, each core changes words with locked instructions. Without locked
-/// instructions, a core does not change the word of another.
+/// With several cores and no forwarding, each core changes words with locked instructions. Without
+/// locked instructions, a core does not change the word of another.
 #[test]
 fn a_word_of_another_core_is_changed_only_by_locked_instructions() {
     for locked in [false, true] {

@@ -13,8 +13,8 @@ fn requester() -> (Endpoint, Region) {
     (side, sinks)
 }
 
-/// RFC7306-5-06, RFC7306-5.2.2-03, RFC7306-5.2.2-06, RFC7306-5.2.2-08: a response out of order, of another length,
-/// for another request, or of another kind fails the oldest request.
+/// RFC7306-5-06, RFC7306-5.2.2-03, RFC7306-5.2.2-06, RFC7306-5.2.2-08: a response out of order, of
+/// another length, for another request, or of another kind fails the oldest request.
 #[test]
 fn an_atomic_response_that_does_not_match_the_oldest_request_is_refused() {
     let good = response(1, 0, 9);
@@ -65,8 +65,8 @@ fn responses_in_the_wrong_order_are_refused() {
     assert_eq!((word(&sinks, 0), word(&sinks, 1)), (1, 2));
 }
 
-/// RFC7306-8.1-01: a request that cannot be sent fails with its own status. A Terminate without headers is sent
-/// instead.
+/// RFC7306-8.1-01: a request that cannot be sent fails with its own status. A Terminate without
+/// headers is sent instead.
 #[test]
 fn an_atomic_that_cannot_be_sent_ends_the_stream() {
     type Change = fn(&mut StreamConfig);

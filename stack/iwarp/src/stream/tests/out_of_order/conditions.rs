@@ -1,4 +1,5 @@
-//! The conditions of out-of-order placement (RFC 5044 s6, RFC 5041 s7.1; `docs/semantics.md`, Placement).
+//! The conditions of out-of-order placement (RFC 5044 s6, RFC 5041 s7.1; `docs/semantics.md`,
+//! Placement).
 
 use super::*;
 
@@ -15,8 +16,8 @@ fn write_to(
     (target, arrival, units)
 }
 
-/// RFC5041-5.3-04, RFC5044-3-09: a segment beyond a gap is in memory before the gap closes, and the octets of the gap
-/// are not.
+/// RFC5041-5.3-04, RFC5044-3-09: a segment beyond a gap is in memory before the gap closes, and the
+/// octets of the gap are not.
 #[test]
 fn a_segment_beyond_a_gap_is_placed_at_once() {
     let (mut a, mut b) = out_of_order_pair();
@@ -32,8 +33,8 @@ fn a_segment_beyond_a_gap_is_placed_at_once() {
     assert_eq!((placed(&b), b.counted(Counter::IwarpRxFpdus)), (1, 0));
 }
 
-/// `docs/semantics.md`, Placement: the final segment of a Write is never placed out of order. Applications poll its
-/// last octet.
+/// `docs/semantics.md`, Placement: the final segment of a Write is never placed out of order.
+/// Applications poll its last octet.
 #[test]
 fn the_end_of_a_write_is_placed_in_order() {
     let (mut a, mut b) = out_of_order_pair();
@@ -59,8 +60,8 @@ fn without_the_setting_nothing_is_placed_out_of_order() {
     assert_eq!((Endpoint::bytes(&target), placed(&b)), (vec![0; 6000], 0));
 }
 
-/// RFC 5044 s6, RFC5044-6-02: without markers no start beyond a gap is known, although every segment here begins with
-/// a valid FPDU. A receiver must not depend on alignment (RFC5044-A.4-01).
+/// RFC 5044 s6, RFC5044-6-02: without markers no start beyond a gap is known, although every
+/// segment here begins with a valid FPDU. A receiver must not depend on alignment (RFC5044-A.4-01).
 #[test]
 fn without_markers_nothing_is_placed_out_of_order() {
     let (mut a, mut b) = (Endpoint::initiator(), receiver(OUT_OF_ORDER, Markers::default(), true));
@@ -85,8 +86,8 @@ fn without_crcs_nothing_is_placed_out_of_order() {
     assert_eq!((Endpoint::bytes(&target), placed(&b)), (vec![0; 6000], 0));
 }
 
-/// RFC 5044 s6: the peer's application writes octets that form a valid FPDU, and a middlebox cuts the stream where
-/// they begin. The next marker shows to which FPDU they belong.
+/// RFC 5044 s6: the peer's application writes octets that form a valid FPDU, and a middlebox cuts
+/// the stream where they begin. The next marker shows to which FPDU they belong.
 #[test]
 fn payload_that_looks_like_an_fpdu_is_not_placed() {
     let (mut a, mut b) = out_of_order_pair();
@@ -96,7 +97,8 @@ fn payload_that_looks_like_an_fpdu_is_not_placed() {
     forged.extend(secret.base_to().to_be_bytes());
     forged.extend([0x66; 32]);
     let source = a.region(1400, EVERYTHING);
-    // The payload begins after a marker, a length field and a header: 20 octets. The next marker is at 512.
+    // The payload begins after a marker, a length field and a header: 20 octets. The next marker is
+    // at 512.
     source.write_at(60 - 20, &framed(&forged)).unwrap();
     a.write(1, &[all(&source)], remote(&target));
     let (mut arrival, units) = stream_of(&mut a);
@@ -159,12 +161,12 @@ fn untagged_segments_are_placed_in_order() {
     assert_eq!((placed(&b), b.counted(Counter::IwarpOutOfOrderSkippedUntagged)), (0, units.len() as u64 - 1));
 }
 
-/// RFC5044-A.3-02 and RFC 5041 s7.1: every check before placement also applies out of order. A segment that fails one
-/// waits, and ends the stream in order.
+/// RFC5044-A.3-02 and RFC 5041 s7.1: every check before placement also applies out of order. A
+/// segment that fails one waits, and ends the stream in order.
 #[test]
 fn access_checks_apply_to_out_of_order_placement() {
-    /// A region of which the peer may not write 6000 octets, the start of the Write, the error type and code, and how
-    /// many of the segments beyond the gap are inside the region nevertheless.
+    /// A region of which the peer may not write 6000 octets, the start of the Write, the error type
+    /// and code, and how many of the segments beyond the gap are inside the region nevertheless.
     type Case = (fn(&Endpoint) -> (Option<Region>, (STag, u64)), (u8, u8), u64);
     fn with_region(region: Region) -> (Option<Region>, (STag, u64)) {
         let at = remote(&region);

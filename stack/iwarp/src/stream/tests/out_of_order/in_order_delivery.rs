@@ -6,8 +6,9 @@ use super::*;
 use crate::rdmap::Rfc7306Profile;
 use crate::stream::out_of_order::PLACED_RUNS_MAX;
 
-/// RFC5044-1.2-01, RFC5044-3-11, RFC 5041 s5.4: placement is out of order, delivery is not. A Send after a Write is
-/// delivered when everything before it was placed, and segments placed out of order are not copied again.
+/// RFC5044-1.2-01, RFC5044-3-11, RFC 5041 s5.4: placement is out of order, delivery is not. A Send
+/// after a Write is delivered when everything before it was placed, and segments placed out of
+/// order are not copied again.
 #[test]
 fn delivery_waits_for_the_gap_to_close() {
     let (mut a, mut b) = out_of_order_pair();
@@ -26,8 +27,8 @@ fn delivery_waits_for_the_gap_to_close() {
     assert_eq!(arrival.available(), 0);
 }
 
-/// `docs/semantics.md`, Placement: octets are not placed again after delivery. Memory that its owner has changed
-/// since then stays as it is, whatever is retransmitted.
+/// `docs/semantics.md`, Placement: octets are not placed again after delivery. Memory that its
+/// owner has changed since then stays as it is, whatever is retransmitted.
 #[test]
 fn octets_placed_out_of_order_are_not_placed_again() {
     let (mut a, mut b) = out_of_order_pair();
@@ -63,8 +64,8 @@ fn a_write_after_a_send_to_the_same_memory_wins() {
     assert_eq!(b.counted(Counter::IwarpOutOfOrderOverwritten), 1);
 }
 
-/// A tag that is revoked between placement and in-order handling ends the stream as usual. The octets written while
-/// it was valid remain.
+/// A tag that is revoked between placement and in-order handling ends the stream as usual. The
+/// octets written while it was valid remain.
 #[test]
 fn a_tag_revoked_after_placement_ends_the_stream() {
     for at in [0, 1] {
@@ -96,8 +97,8 @@ fn a_tag_revoked_after_placement_ends_the_stream() {
     }
 }
 
-/// RFC 5044 s8, RFC 5041 s7.1: an error in the gap ends the stream. Later octets are not delivered, though some of
-/// them are in memory.
+/// RFC 5044 s8, RFC 5041 s7.1: an error in the gap ends the stream. Later octets are not delivered,
+/// though some of them are in memory.
 #[test]
 fn an_error_in_the_gap_ends_the_stream() {
     let (mut a, mut b) = out_of_order_pair();
@@ -113,7 +114,8 @@ fn an_error_in_the_gap_ends_the_stream() {
     assert_eq!((arrival.available(), b.stream.places_out_of_order()), (0, false));
 }
 
-/// RFC 5040 s5.5, rules 5 and 6: when the connection is lost, placed octets remain, and every request is flushed.
+/// RFC 5040 s5.5, rules 5 and 6: when the connection is lost, placed octets remain, and every
+/// request is flushed.
 #[test]
 fn placed_octets_remain_when_the_connection_is_lost() {
     let (mut a, mut b) = out_of_order_pair();
@@ -176,8 +178,8 @@ fn segments_without_space_in_the_record_are_placed_in_order() {
     assert_eq!((Endpoint::bytes(&target), arrival.available()), (pattern(60_000), 0));
 }
 
-/// RFC 5044 A.4: an FPDU in several segments is placed when its last octet has arrived. One whose start is missing
-/// waits.
+/// RFC 5044 A.4: an FPDU in several segments is placed when its last octet has arrived. One whose
+/// start is missing waits.
 #[test]
 fn fpdus_in_several_segments_are_placed_when_complete() {
     let (mut a, mut b) = out_of_order_pair();
@@ -202,8 +204,8 @@ fn fpdus_in_several_segments_are_placed_when_complete() {
     );
 }
 
-/// RFC 5040 s5.2.2: a Read Response is placed out of order only within the missing part of the oldest Read. A
-/// response to a later Read, or to none, waits.
+/// RFC 5040 s5.2.2: a Read Response is placed out of order only within the missing part of the
+/// oldest Read. A response to a later Read, or to none, waits.
 #[test]
 fn a_read_response_is_placed_within_the_missing_part_of_its_read() {
     let reader = |markers| {
@@ -230,7 +232,8 @@ fn a_read_response_is_placed_within_the_missing_part_of_its_read() {
     b.ack_all();
     let (mut arrival, units) = stream_of(&mut a);
     b.arrive(&mut arrival, units[1].start..).unwrap();
-    // Five segments each. Three of the first response are placed; its ends wait, and so does the second response.
+    // Five segments each. Three of the first response are placed; its ends wait, and so does the
+    // second response.
     assert_eq!((placed(&b), b.counted(Counter::IwarpOutOfOrderSkippedLast)), (3, 2));
     assert_eq!(b.counted(Counter::IwarpOutOfOrderSkippedResponse), 4);
     assert_eq!(Endpoint::bytes(&sinks[0])[FULL..4 * FULL], pattern(6000)[FULL..4 * FULL]);
@@ -244,8 +247,8 @@ fn a_read_response_is_placed_within_the_missing_part_of_its_read() {
     assert_eq!(placed(&no_reader), 0);
 }
 
-/// An atomic operation precedes a Write in the stream, and a part of the Write is already placed. The result of the
-/// operation must not remain, because the Write is the later one.
+/// An atomic operation precedes a Write in the stream, and a part of the Write is already placed.
+/// The result of the operation must not remain, because the Write is the later one.
 #[test]
 fn an_atomic_over_placed_octets_causes_a_second_placement() {
     let (mut a, mut b) = out_of_order_pair();
@@ -275,8 +278,8 @@ fn an_atomic_over_placed_octets_causes_a_second_placement() {
     assert_eq!(b.counted(Counter::IwarpOutOfOrderCopiesSkipped), 0);
 }
 
-/// RFC7306-5.4-04, RFC7306-5.4-06: an Atomic Request that arrived behind a gap is executed and answered when it is
-/// delivered, which is after the gap has closed.
+/// RFC7306-5.4-04, RFC7306-5.4-06: an Atomic Request that arrived behind a gap is executed and
+/// answered when it is delivered, which is after the gap has closed.
 #[test]
 fn an_atomic_behind_a_gap_is_executed_when_the_gap_has_closed() {
     let (mut a, mut b) = out_of_order_pair();

@@ -12,7 +12,8 @@ use ironwarp_llp::{LatestArrival, OutOfOrderBytes};
 use super::*;
 use crate::mpa::startup::Markers;
 
-/// A stream of which some octets have arrived, in any order. Octets beyond a gap are presented as TCP does.
+/// A stream of which some octets have arrived, in any order. Octets beyond a gap are presented as
+/// TCP does.
 struct Arrival {
     octets: Vec<u8>,
     present: Vec<bool>,

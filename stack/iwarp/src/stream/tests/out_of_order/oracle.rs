@@ -1,4 +1,5 @@
-//! Any traffic, with segments in any order: memory and completions equal those of in-order placement.
+//! Any traffic, with segments in any order: memory and completions equal those of in-order
+//! placement.
 
 use proptest::prelude::*;
 
@@ -157,7 +158,8 @@ fn cut(bytes: usize, sizes: &[usize]) -> Vec<Range<usize>> {
     pieces.take_while(|piece| !piece.is_empty()).collect()
 }
 
-/// Returns the segments in order of arrival: each is delayed by this many others, and some arrive twice.
+/// Returns the segments in order of arrival: each is delayed by this many others, and some arrive
+/// twice.
 fn arrivals(segments: &[Range<usize>], delays: &[usize], again: &[bool]) -> Vec<Range<usize>> {
     let mut order = Vec::new();
     for (number, segment) in segments.iter().enumerate() {
@@ -174,9 +176,9 @@ fn arrivals(segments: &[Range<usize>], delays: &[usize], again: &[bool]) -> Vec<
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// RFC 5041 s5.3 and s5.4, RFC 5040 s5.5: for any order of arrival and any segmentation, with markers and CRCs or
-    /// without. What is delivered is always a prefix of what in-order placement delivers. At the end memory is the
-    /// same, also where messages share it.
+    /// RFC 5041 s5.3 and s5.4, RFC 5040 s5.5: for any order of arrival and any segmentation, with
+    /// markers and CRCs or without. What is delivered is always a prefix of what in-order placement
+    /// delivers. At the end memory is the same, also where messages share it.
     #[test]
     fn out_of_order_placement_has_the_result_of_in_order_placement(
         ops in ops(),

@@ -13,8 +13,8 @@ use crate::shared::{CqReservations, SlotLease};
 /// The core's end of a completion ring.
 pub(crate) type CqRing = spsc::Producer<Completion>;
 
-/// The core's half of a completion queue. On cache lines of its own, since another core's half may be its neighbour in
-/// memory.
+/// The core's half of a completion queue. On cache lines of its own, since another core's half may
+/// be its neighbour in memory.
 #[repr(align(64))]
 pub(crate) struct CqCore {
     pub(super) handle: CompletionQueue,
@@ -56,7 +56,8 @@ impl CqCore {
         }
     }
 
-    /// Adds a completion. Its entry was reserved when the work was posted; returns `false` if it was not.
+    /// Adds a completion. Its entry was reserved when the work was posted; returns `false` if it
+    /// was not.
     #[inline]
     pub(super) fn push(&mut self, completion: Completion) -> bool {
         self.has_new_completions = true;

@@ -1,7 +1,7 @@
 //! Completion queues and shared receive queues, the core's half.
 //!
-//! Many queue pairs share them. A stream reaches the queues of its own queue pair through the handle [`QpQueues`], which
-//! also carries the mailboxes of remote atomics.
+//! Many queue pairs share them. A stream reaches the queues of its own queue pair through the
+//! handle [`QpQueues`], which also carries the mailboxes of remote atomics.
 
 mod cq;
 mod share;
@@ -38,8 +38,8 @@ pub(crate) struct QpQueueSlots {
     pub(crate) qp: u32,
 }
 
-/// The slot of a shared receive queue. `Option` of it takes four bytes, which counts since the slots are copied for
-/// every frame.
+/// The slot of a shared receive queue. `Option` of it takes four bytes, which counts since the
+/// slots are copied for every frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SrqSlot(NonZeroU32);
 
@@ -77,7 +77,8 @@ pub(crate) struct QueueTable {
     srqs: Box<[Option<Box<SrqCore>>]>,
     /// Completion queues with new completions, each at most once.
     cqs_to_notify: Vec<u32>,
-    /// Events of shared receive queues, each at most once, until the context reads its notifications.
+    /// Events of shared receive queues, each at most once, until the context reads its
+    /// notifications.
     srq_events: VecDeque<SrqEvent>,
     /// Each queue pair's share of its shared receive queue, by slot.
     shares: Box<[SrqShare]>,

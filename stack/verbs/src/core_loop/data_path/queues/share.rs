@@ -1,12 +1,13 @@
 //! The shares of queue pairs in a shared receive queue (RFC 5042 s6.4.3.1).
 //!
-//! A peer can consume shared receives with one-byte messages until others find none and their connections end. So each
-//! queue pair's part is counted: receives that its messages consumed and that no post has replaced. A post replaces
-//! the oldest consumed receive. A stream reads its messages in order, so at most one of its receives is partly filled.
+//! A peer can consume shared receives with one-byte messages until others find none and their
+//! connections end. So each queue pair's part is counted: receives that its messages consumed and
+//! that no post has replaced. A post replaces the oldest consumed receive. A stream reads its
+//! messages in order, so at most one of its receives is partly filled.
 //!
-//! Costs one store for each message that consumes a shared receive. Posts are counted when a share seems exhausted:
-//! all of them, each once. They are also counted, a few with each message, when the record of consumed receives is
-//! full.
+//! Costs one store for each message that consumes a shared receive. Posts are counted when a share
+//! seems exhausted: all of them, each once. They are also counted, a few with each message, when
+//! the record of consumed receives is full.
 
 use super::srq::SrqCore;
 use crate::objects::{QueuePair, ReceiveShare};
@@ -86,7 +87,8 @@ impl SrqShare {
 
 /// The consumed receives of one queue that no post has replaced, oldest first.
 pub(super) struct ConsumedReceives {
-    /// The slot and handle of the queue pair. As many entries as the queue holds receives, a power of two.
+    /// The slot and handle of the queue pair. As many entries as the queue holds receives, a power
+    /// of two.
     ring: Box<[(u32, Option<QueuePair>)]>,
     oldest: u32,
     next: u32,

@@ -1,7 +1,8 @@
 //! One core's part of a shared receive queue.
 //!
-//! When a message arrives, a receive is copied from the shared ring into the queue pair's own ring, and its slot is
-//! free at once: messages of different queue pairs end in any order, and the ring is released in one.
+//! When a message arrives, a receive is copied from the shared ring into the queue pair's own ring,
+//! and its slot is free at once: messages of different queue pairs end in any order, and the ring
+//! is released in one.
 
 use ironwarp_iwarp::{RecvWqe, SrqError};
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
@@ -11,11 +12,12 @@ use super::share::{ConsumedReceives, SrqShare};
 use crate::objects::SharedReceiveQueue;
 use crate::shared::SlotLease;
 
-/// Posts that a message counts when the record is full. One would suffice; with more, the next messages find room.
+/// Posts that a message counts when the record is full. One would suffice; with more, the next
+/// messages find room.
 const CREDIT_BATCH: u32 = 4;
 
-/// The core's half of a shared receive queue. On cache lines of its own, since another core's half may be its
-/// neighbour in memory.
+/// The core's half of a shared receive queue. On cache lines of its own, since another core's half
+/// may be its neighbour in memory.
 #[repr(align(64))]
 pub(crate) struct SrqCore {
     pub(super) handle: SharedReceiveQueue,
@@ -38,7 +40,8 @@ impl SrqCore {
         SrqCore { handle, ring, consumed, limit: 0, arming: 0, limit_reached: false, context: 0, lease }
     }
 
-    /// Arms the limit. Returns whether it is passed already. An arming before has no event any more, if it was not sent.
+    /// Arms the limit. Returns whether it is passed already. An arming before has no event any
+    /// more, if it was not sent.
     pub(super) fn arm(&mut self, limit: u32, arming: u32) -> bool {
         (self.limit, self.arming, self.limit_reached) = (limit, arming, false);
         self.check_limit()
@@ -64,7 +67,8 @@ impl SrqCore {
             return Err(SrqError::CqFull);
         }
         if rq_producer.post(|slot| slot.clone_from(wqe)).is_err() {
-            // A queue pair requests the next receive when its last one is done, so its ring has room.
+            // A queue pair requests the next receive when its last one is done, so its ring has
+            // room.
             cq.reservations.release(1);
             return Err(SrqError::Empty);
         }
