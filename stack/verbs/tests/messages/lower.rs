@@ -10,7 +10,7 @@ use ironwarp::config::{MpaConfig, TcpConfig};
 use ironwarp::lower::{Lower, MpaParams, PeerRequest, Reply, RxOf, Started, StreamOf};
 use ironwarp::{Framing as FramingInfo, Markers, MpaRequestInfo, NegotiatedParams, ReadDepths, RtrKinds};
 use ironwarp_iwarp::framing::OnePassFrame;
-use ironwarp_iwarp::mpa::startup::FrameBytes;
+use ironwarp_iwarp::mpa::startup::{FrameBytes, PrivateDataTooLong};
 use ironwarp_iwarp::{Framing, Io, Role, StreamCallbacks, StreamError, StreamStart};
 use ironwarp_net::FlowHasher;
 use ironwarp_port::Port;
@@ -135,9 +135,9 @@ impl<P: Port> Lower for OverMessages<P> {
         params: &MpaParams,
         limits: ReadDepths,
         private_data: &[u8],
-    ) -> Option<(ReadDepths, FrameBytes)> {
+    ) -> Result<(ReadDepths, FrameBytes), PrivateDataTooLong> {
         let reads = params.reads.unwrap_or(limits);
-        Some((reads, encode(REQUEST, reads, private_data)))
+        Ok((reads, encode(REQUEST, reads, private_data)))
     }
 
     fn may_fall_back(_: &ReadDepths) -> bool {
@@ -186,9 +186,9 @@ impl<P: Port> Lower for OverMessages<P> {
         params: &MpaParams,
         limits: ReadDepths,
         private_data: &[u8],
-    ) -> Option<(FrameBytes, [ReadDepths; 2])> {
+    ) -> Result<(FrameBytes, [ReadDepths; 2]), PrivateDataTooLong> {
         let own = params.reads.unwrap_or(limits);
-        Some((encode(ACCEPT, own, private_data), [own, request]))
+        Ok((encode(ACCEPT, own, private_data), [own, request]))
     }
 
     fn reject(_: ReadDepths, params: &MpaParams, private_data: &[u8]) -> Option<FrameBytes> {

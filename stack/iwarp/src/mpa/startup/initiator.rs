@@ -63,7 +63,7 @@ impl Initiator {
         private_data: &[u8],
     ) -> Result<(Initiator, FrameBytes), PrivateDataTooLong> {
         let Proposal { crc, markers, enhanced, .. } = proposal;
-        let private_data = frame::private_data(private_data, enhanced.is_some())?;
+        frame::check_private_data(private_data, enhanced.is_some())?;
         // RFC 6581 s6, s10: revision 2 is used only for its features.
         let revision = if enhanced.is_some() { frame::REVISION_ENHANCED } else { frame::REVISION };
         let kind = Kind::Request;

@@ -98,7 +98,7 @@ impl Decision {
         params: ResponderParams,
         private_data: &[u8],
     ) -> Result<(FrameBytes, Negotiated), PrivateDataTooLong> {
-        let private_data = frame::private_data(private_data, self.peer_enhanced.is_some())?;
+        frame::check_private_data(private_data, self.peer_enhanced.is_some())?;
         let mut agreed = Negotiated {
             crc: self.crc,
             markers: self.markers,
@@ -118,14 +118,14 @@ impl Decision {
     /// RFC 6581 s9.1: an enhanced rejection may name acceptable depths in `wanted`; zeros name
     /// none.
     pub fn reject(self, wanted: ReadDepths, private_data: &[u8]) -> Result<FrameBytes, PrivateDataTooLong> {
-        let private_data = frame::private_data(private_data, self.peer_enhanced.is_some())?;
+        frame::check_private_data(private_data, self.peer_enhanced.is_some())?;
         let enhanced = self.peer_enhanced.map(|peer_enhanced| Enhanced { reads: wanted, ..peer_enhanced });
         Ok(self.reply(true, enhanced, private_data).encode())
     }
 
     /// RFC 6581 s10: the reply is enhanced if and only if the request is. It has the revision of
     /// the request, which is the one that initiators expect.
-    fn reply(self, reject: bool, enhanced: Option<Enhanced>, private_data: PrivateData) -> Frame {
+    fn reply(self, reject: bool, enhanced: Option<Enhanced>, private_data: &[u8]) -> Frame<&[u8]> {
         let Decision { crc, revision, .. } = self;
         let markers = self.markers.received && !reject;
         Frame { kind: Kind::Reply, markers, crc, reject, revision, enhanced, private_data }

@@ -235,10 +235,13 @@ impl<L: Lower> ConnectionManager<L> {
         params: &mut CmParams,
     ) -> Option<L::Agreed> {
         let (limits, request) = (dp.qps.at(slot)?.reads(), self.passives.pending_request(request)?);
-        let (frame, agreed) =
-            L::accept(request, &self.mpa, &params.mpa_params, limits, params.private_data())?;
-        params.set_frame(frame);
-        Some(agreed)
+        match L::accept(request, &self.mpa, &params.mpa_params, limits, params.private_data()) {
+            Ok((frame, agreed)) => {
+                params.set_frame(frame);
+                Some(agreed)
+            }
+            Err(_) => None,
+        }
     }
 
     /// The context rejects a request.

@@ -44,7 +44,7 @@ impl<L: Lower> ConnectionManager<L> {
         let params = &mut *target.cm_params;
         // The context checked the length of the private data, so this cannot fail.
         let request = L::request(&self.mpa, &params.mpa_params, reads, params.private_data());
-        if let Some((initiator, frame)) = request {
+        if let Ok((initiator, frame)) = request {
             params.set_frame(frame);
             qp.lifecycle.advance_setup(|setup| setup.request(initiator));
         }

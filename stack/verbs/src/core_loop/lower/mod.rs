@@ -10,7 +10,7 @@
 
 mod mpa;
 
-use ironwarp_iwarp::mpa::startup::{FrameBytes, ReadDepths};
+use ironwarp_iwarp::mpa::startup::{FrameBytes, PrivateDataTooLong, ReadDepths};
 use ironwarp_iwarp::{Framing, Io, Stream, StreamCallbacks, StreamError, StreamStart, Terminate};
 use ironwarp_llp::Transport;
 use ironwarp_net::{FlowHasher, IcmpError, Net, Path, TcpSegment};
@@ -129,14 +129,13 @@ pub trait Lower: 'static {
         let _ = (stream, rx, scratch, io);
     }
 
-    /// Writes the request of this side. `limits` are the read depths of the queue pair. `None` if
-    /// the private data is too long.
+    /// Writes the request of this side. `limits` are the read depths of the queue pair.
     fn request(
         config: &MpaConfig,
         params: &MpaParams,
         limits: ReadDepths,
         private_data: &[u8],
-    ) -> Option<(Self::Initiator, FrameBytes)>;
+    ) -> Result<(Self::Initiator, FrameBytes), PrivateDataTooLong>;
 
     /// Returns whether a peer that closes instead of a reply may accept a simpler request.
     fn may_fall_back(initiator: &Self::Initiator) -> bool;
@@ -164,7 +163,7 @@ pub trait Lower: 'static {
         params: &MpaParams,
         limits: ReadDepths,
         private_data: &[u8],
-    ) -> Option<(FrameBytes, Self::Agreed)>;
+    ) -> Result<(FrameBytes, Self::Agreed), PrivateDataTooLong>;
 
     /// Writes the reply that rejects a request.
     fn reject(request: Self::Request, params: &MpaParams, private_data: &[u8]) -> Option<FrameBytes>;

@@ -9,8 +9,8 @@ use core::marker::PhantomData;
 use ironwarp_arch::checksum;
 use ironwarp_arch::one_pass::{BYTES_MIN, PrefixCrc};
 use ironwarp_iwarp::mpa::startup::{
-    Decision, Enhanced, FrameBytes, Initiator, Negotiated, Proposal, READS_UNNEGOTIATED, ReadDepths,
-    Responder, ResponderParams, RtrKinds, StartupFault, initiator, responder,
+    Decision, Enhanced, FrameBytes, Initiator, Negotiated, PrivateDataTooLong, Proposal, READS_UNNEGOTIATED,
+    ReadDepths, Responder, ResponderParams, RtrKinds, StartupFault, initiator, responder,
 };
 use ironwarp_iwarp::mpa::{Mpa, fpdu};
 use ironwarp_iwarp::{Io, Role, Stream, StreamCallbacks, StreamError, StreamStart, Terminate};
@@ -118,7 +118,7 @@ impl<P: Port> Lower for MpaOverTcp<P> {
         params: &MpaParams,
         limits: ReadDepths,
         private_data: &[u8],
-    ) -> Option<(Initiator, FrameBytes)> {
+    ) -> Result<(Initiator, FrameBytes), PrivateDataTooLong> {
         let offer = params.reads.unwrap_or(limits);
         // A depth that is not negotiated stays that of the queue pair.
         let own = |offer, limits| if offer == READS_UNNEGOTIATED { limits } else { offer };
@@ -128,7 +128,7 @@ impl<P: Port> Lower for MpaOverTcp<P> {
         let enhanced = (params.revision > 1).then_some(Enhanced { peer_to_peer, rtr, reads: offer });
         let proposal =
             Proposal { crc: config.crc, markers: config.markers, enhanced, reads, ird_max: limits.ird };
-        Initiator::start(proposal, private_data).ok()
+        Initiator::start(proposal, private_data)
     }
 
     /// RFC 6581 s10: to a peer without enhanced set-up an enhanced request is improperly formatted,
@@ -185,9 +185,9 @@ impl<P: Port> Lower for MpaOverTcp<P> {
         params: &MpaParams,
         limits: ReadDepths,
         private_data: &[u8],
-    ) -> Option<(FrameBytes, Negotiated)> {
+    ) -> Result<(FrameBytes, Negotiated), PrivateDataTooLong> {
         let (reads, rtr) = (params.reads.unwrap_or(limits), params.rtr.unwrap_or(config.rtr()));
-        request.accept(ResponderParams { reads, rtr }, private_data).ok()
+        request.accept(ResponderParams { reads, rtr }, private_data)
     }
 
     fn reject(request: Decision, params: &MpaParams, private_data: &[u8]) -> Option<FrameBytes> {
