@@ -15,19 +15,19 @@ kinds! {
         /// Not hostile: a Send of 64 bytes in a segment of its own, to compare with.
         Honest => ("honest", Needs::Conn, [10, 0, 0, 1, 100], "iwarp_rx_sends"),
         /// Segments with a wrong checksum.
-        Garbage => ("garbage", Needs::Nothing, [0, 0, 0, 0, 60], "net_drop_tcp_checksum"),
+        Garbage => ("garbage", Needs::Nothing, [0, 0, 0, 0, 70], "net_drop_tcp_checksum"),
         /// ARP requests from changing neighbours.
-        ArpRequests => ("arp-requests", Needs::Nothing, [100, 0, 0, 0, 150], "net_arp_replies_sent"),
+        ArpRequests => ("arp-requests", Needs::Nothing, [100, 0, 0, 0, 120], "net_arp_replies_sent"),
         /// Announcements that move the link address of a neighbour in use.
-        ArpFlaps => ("arp-flaps", Needs::Conn, [100, 0, 0, 1, 160], "net_neighbours_changed"),
+        ArpFlaps => ("arp-flaps", Needs::Conn, [100, 0, 0, 1, 120], "net_neighbours_changed"),
         /// IPv6 neighbour solicitations from changing neighbours.
-        Solicitations => ("solicitations", Needs::Nothing, [100, 0, 0, 0, 290], "net_nd_advertisements_sent"),
+        Solicitations => ("solicitations", Needs::Nothing, [100, 0, 0, 0, 260], "net_nd_advertisements_sent"),
         /// Echo requests.
-        Echoes => ("echoes", Needs::Nothing, [5, 0, 0, 0, 110], "net_drop_echo_rate_limited"),
+        Echoes => ("echoes", Needs::Nothing, [5, 0, 0, 0, 80], "net_drop_echo_rate_limited"),
         /// ICMP errors about segments that were never sent.
-        IcmpErrors => ("icmp-errors", Needs::Conn, [0, 0, 0, 1, 100], "tcp_drop_icmp"),
+        IcmpErrors => ("icmp-errors", Needs::Conn, [0, 0, 0, 1, 70], "tcp_drop_icmp"),
         /// Segments without a connection.
-        Unknown => ("unknown-segments", Needs::Nothing, [20, 0, 0, 0, 150], "tcp_tx_replies_rate_limited"),
+        Unknown => ("unknown-segments", Needs::Nothing, [20, 0, 0, 0, 160], "tcp_tx_replies_rate_limited"),
         /// SYNs from changing addresses.
         Syns => ("syns", Needs::Nothing, [100, 0, 0, 256, 440], "tcp_syn_cookies_sent"),
         /// Connections that send something else than a start-up frame.
@@ -37,9 +37,9 @@ kinds! {
         /// Writes with a wrong steering tag, each on a connection of its own.
         BadStags => ("bad-stags", Needs::FreshConn, [200, 0, 16, 8, 1100], "iwarp_tx_terminates"),
         /// FPDUs whose bytes arrive one by one.
-        OneByteSegments => ("one-byte-segments", Needs::Conn, [5, 0, 0, 1, 150], "iwarp_rx_fpdus"),
+        OneByteSegments => ("one-byte-segments", Needs::Conn, [5, 0, 0, 1, 170], "iwarp_rx_fpdus"),
         /// Segments full of Writes of no bytes.
-        TinyFpdus => ("tiny-fpdus", Needs::Conn, [5, 0, 0, 1, 1500], "iwarp_rx_writes"),
+        TinyFpdus => ("tiny-fpdus", Needs::Conn, [5, 0, 0, 1, 1400], "iwarp_rx_writes"),
         /// FPDUs with markers, each segment full.
         Markers => ("markers", Needs::Conn, [5, 0, 0, 1, 380], "iwarp_rx_writes"),
         ;

@@ -17,19 +17,19 @@ kinds! {
         /// acknowledges nothing.
         SackSplit => ("sack-split", [5, 0, 44, 1, 300], "tcp_rx_segments"),
         /// It acknowledges one byte at a time.
-        OneByteAcks => ("one-byte-acks", [5, 0, 16, 1, 160], "tcp_rx_segments"),
+        OneByteAcks => ("one-byte-acks", [5, 0, 16, 1, 180], "tcp_rx_segments"),
         /// It acknowledges everything and keeps its window closed.
-        ZeroWindow => ("zero-window", [5, 0, 16, 1, 130], "tcp_rx_segments"),
+        ZeroWindow => ("zero-window", [5, 0, 16, 1, 150], "tcp_rx_segments"),
         /// It acknowledges everything and reads nothing, so its window closes by and by.
-        NoReading => ("no-reading", [5, 0, 48, 1, 130], "tcp_rx_segments"),
+        NoReading => ("no-reading", [5, 0, 48, 1, 150], "tcp_rx_segments"),
         /// It acknowledges nothing.
         Silence => ("silence", [5, 0, 16, 1, 130], "tcp_tx_retransmits"),
         /// It sends bytes beyond a gap that it never fills, each in a segment of its own.
         Gaps => ("gaps", [100, 512, 0, 1, 280], "tcp_rx_out_of_order"),
         /// It sends resets, SYNs and acknowledgements that are nearly right.
-        Probes => ("probes", [5, 0, 0, 1, 120], "tcp_challenge_acks"),
+        Probes => ("probes", [5, 0, 0, 1, 130], "tcp_challenge_acks"),
         /// It sends its last byte again and again.
-        Repeats => ("repeats", [5, 0, 0, 1, 120], "tcp_drop_outside_window"),
+        Repeats => ("repeats", [5, 0, 0, 1, 140], "tcp_drop_outside_window"),
     }
 }
 
