@@ -53,7 +53,7 @@ done
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 [ "$smoke" -eq 1 ] || cargo test --quiet --locked --lib || exit 1
-# Of a minute, most goes to the seeds: less is lost by slower programs than by their build.
+# A minute is mostly the seeds: slower programs lose less time than an optimised build takes.
 [ "$smoke" -eq 0 ] || export CARGO_PROFILE_RELEASE_OPT_LEVEL=1
 cargo +nightly fuzz build --release 2>"$logs/build" || { cat "$logs/build" >&2; exit 1; }
 programs=${CARGO_TARGET_DIR:-target}/$(rustc +nightly -vV | sed -n 's/^host: //p')/release
