@@ -31,7 +31,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-testkit", &["types", "llp", "port", "net"]),
     ("ironwarp-bench", &["types", "arch", "stats", "port", "ironwarp"]),
     ("ironwarp-cli", &[]),
-    ("embed-rust", &["ironwarp", "cli"]),
     ("iwarp-perf", &["types", "arch", "stats", "port", "ironwarp", "ironwarp-bench", "cli", "iwarp-nvmf"]),
     ("iwarp-ping", &["types", "ironwarp", "cli"]),
     ("iwarp-responder", &["types", "ironwarp", "cli"]),
