@@ -8,15 +8,15 @@ use clap::Parser;
 
 const EXAMPLES: &str = "\
 Examples:
-  iwarp-top /tmp/ironwarp-server.stats                 a screen that keys control, until q or the process ends
+  iwarp-top /tmp/ironwarp-server.stats                 a screen, until Ctrl-C or the process ends
   iwarp-top /tmp/ironwarp-server.stats --interval 0.2
   iwarp-top /tmp/ironwarp-server.stats --plain --count 10 > counters.txt
   iwarp-top /tmp/ironwarp-server.stats --once --json   every counter of every core, once
   iwarp-top /tmp/ironwarp-server.stats --listen 127.0.0.1:9464    a page for Prometheus: http://127.0.0.1:9464/metrics
 
-Views: 1 cores, 2 ports, 3 connections (those that moved the most bytes, 64 of each core), 4 NVMe namespaces, 5 losses by
-reason. Keys: q quit; Tab or 1-5 view; up, down, PgUp, PgDn, Home, End rows; left, right columns; s sort by the next column;
-r reverse; p pause. Where standard output is no terminal, and with --plain, --once or --json, the text is plain.
+Counters by core and by port, losses by reason, connections (of each core the 64 that moved the most bytes) and NVMe
+namespaces. A terminal shows what it has room for, anew at each snapshot. Where standard output is no terminal, and with
+--plain, --once or --json, snapshots follow each other.
 
 A process publishes its counters in the file that its configuration names, for example
 [stats] page = \"/tmp/ironwarp-server.stats\". Without stats.page the counters are private to the process.
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// Take one snapshot, without rates
     #[arg(long, conflicts_with_all = ["count", "interval"])]
     pub(crate) once: bool,
-    /// Print plain text on a terminal too, one snapshot after the other
+    /// Print on a terminal too one whole snapshot after the other
     #[arg(long, conflicts_with = "json")]
     pub(crate) plain: bool,
     /// Print every counter, as one line of JSON per snapshot
@@ -60,7 +60,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Whether an option asks for text without keys.
+    /// Whether an option asks for snapshots that follow each other.
     pub(crate) fn is_plain(&self) -> bool {
         self.plain || self.once || self.json
     }

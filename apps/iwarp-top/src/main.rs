@@ -2,9 +2,9 @@
 //!
 //! Reads the page of counters that the process publishes (`stats.page` of its configuration) as a
 //! file; it never maps or writes it. A page of another build is shown with the counter names that
-//! the page itself contains. On a terminal it shows views that keys choose ([`interactive`]);
-//! elsewhere, or if an option asks for it, it prints plain text ([`plain`]) or a line of JSON for
-//! each snapshot. With `--listen` it serves the page to Prometheus instead ([`listen`]).
+//! the page itself contains. It prints text ([`plain`]) or a line of JSON for each snapshot; on a
+//! terminal a snapshot takes the place of the one before. With `--listen` it serves the page to
+//! Prometheus instead ([`listen`]).
 //!
 //! A process that can write the page chooses its text: it is escaped before it reaches a terminal
 //! ([`printable`]).
@@ -14,7 +14,6 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod interactive;
 mod listen;
 mod metrics;
 mod namespaces;
@@ -22,7 +21,6 @@ mod plain;
 mod printable;
 mod snapshot;
 mod table;
-mod views;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -31,15 +29,17 @@ use std::time::{Duration, Instant};
 
 use ironwarp_cli::{CliExit, exit_code, on_interrupt, parse_args, print_stdout, start_log};
 use ironwarp_stats::ReadError;
+use rustix::termios::tcgetwinsize;
 
 use crate::args::Args;
-use crate::interactive::{End, WatchError};
 use crate::printable::ascii_json;
 use crate::snapshot::{ObservedProcess, Snapshot};
 
 const PROGRAM: &str = "iwarp-top";
 /// The interval between two checks for Ctrl-C.
 const STEP: Duration = Duration::from_millis(20);
+/// The lines of a terminal that does not say how many it has.
+const LINES: usize = 24;
 
 fn main() -> ExitCode {
     exit_code(run().map_or_else(|exit| exit.report(PROGRAM), |()| ExitCode::SUCCESS))
@@ -53,30 +53,14 @@ fn run() -> Result<(), CliExit> {
         let served = listen::serve(address, &args.page, &stop);
         return served.map_err(|error| CliExit::failed(format_args!("--listen {address}: {error}")));
     }
-    let failed = |error: WatchError| CliExit::failed(format_args!("{}: {error}", args.page.display()));
-    let mut process = ObservedProcess::open(&args.page).map_err(|error| failed(error.into()))?;
-    if std::io::stdout().is_terminal() && !args.is_plain() {
-        show(&mut process, &args, &stop).map_err(failed)
-    } else {
-        print(&mut process, &args, &stop).map_err(|error| failed(error.into()))
-    }
+    let failed = |error: ReadError| CliExit::failed(format_args!("{}: {error}", args.page.display()));
+    let mut process = ObservedProcess::open(&args.page).map_err(failed)?;
+    print(&mut process, &args, &stop).map_err(failed)
 }
 
-/// Shows views on the terminal. What was shown last stays, unless the user ends the program.
-fn show(process: &mut ObservedProcess, args: &Args, stop: &AtomicBool) -> Result<(), WatchError> {
-    match interactive::run(process, args, stop)? {
-        End::Quit => {}
-        End::Counted(snapshot) => print_plain(&snapshot),
-        End::ProcessEnded(snapshot) => {
-            print_plain(&snapshot);
-            report_end(&snapshot);
-        }
-    }
-    Ok(())
-}
-
-/// Prints each snapshot.
+/// Prints each snapshot. The last one of a process that has ended is whole.
 fn print(process: &mut ObservedProcess, args: &Args, stop: &AtomicBool) -> Result<(), ReadError> {
+    let has_screen = std::io::stdout().is_terminal() && !args.is_plain();
     let mut shown = 0;
     while args.snapshot_limit().is_none_or(|most| shown < most) {
         if shown > 0 && !sleep_unless_stopped(args.interval, stop) {
@@ -86,8 +70,11 @@ fn print(process: &mut ObservedProcess, args: &Args, stop: &AtomicBool) -> Resul
         let snapshot = process.snapshot()?;
         if args.json {
             print_stdout(format_args!("{}\n", ascii_json(&snapshot.json())));
+        } else if has_screen && !ended {
+            let lines = tcgetwinsize(std::io::stdout()).map_or(LINES, |size| size.ws_row.into());
+            print_stdout(plain::screen(&plain::text(&snapshot), lines));
         } else {
-            print_plain(&snapshot);
+            print_stdout(plain::text(&snapshot));
         }
         if ended {
             report_end(&snapshot);
@@ -96,11 +83,6 @@ fn print(process: &mut ObservedProcess, args: &Args, stop: &AtomicBool) -> Resul
         shown += 1;
     }
     Ok(())
-}
-
-fn print_plain(snapshot: &Snapshot) {
-    let size = ratatui::crossterm::terminal::size().ok().filter(|_| std::io::stdout().is_terminal());
-    print_stdout(plain::text(snapshot, size.map(|(columns, _)| columns.into())));
 }
 
 fn report_end(snapshot: &Snapshot) {

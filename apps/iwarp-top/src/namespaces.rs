@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::printable::printable;
-use crate::table::{Cell, Heading, Table};
+use crate::table::{number, some_number, table};
 
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const SCHEMA: u32 = 1;
@@ -89,21 +89,27 @@ impl Namespace {
 }
 
 impl Namespaces {
-    /// The table of a view: rates since `before`, counts without it.
-    pub(crate) fn table(&self, before: Option<&Namespaces>) -> Table {
+    /// A table with a line for each: rates since `before`, counts without it.
+    pub(crate) fn table(&self, before: Option<&Namespaces>) -> String {
         let unit = if before.is_some() { "/s" } else { "" };
-        let mut headings = vec![Heading::text("namespace")];
-        let rate = |name: &str| Heading::number(&format!("{name}{unit}"));
-        headings.extend(["reads", "writes"].map(rate));
-        headings.extend(["p50 us", "p99 us"].map(Heading::number));
-        headings.extend(["MB in", "MB out"].map(rate));
-        headings.push(Heading::number("errors"));
+        let rate = |name: &str| format!("{name}{unit}");
+        let [p50, p99] = ["p50 us", "p99 us"].map(str::to_owned);
+        let heads = [
+            "namespace".to_owned(),
+            rate("reads"),
+            rate("writes"),
+            p50,
+            p99,
+            rate("MB in"),
+            rate("MB out"),
+            "errors".to_owned(),
+        ];
         let rows = self.all.iter().map(|one| {
             let of =
                 before.and_then(|before| before.find(one).map(|then| (then, self.seconds_since(before))));
             row(one, of)
         });
-        Table { headings, rows: rows.collect() }
+        table(&heads, &[0], rows)
     }
 
     /// The part of the JSON: every count, and percentiles since `before` in microseconds.
@@ -125,31 +131,26 @@ impl Namespaces {
         self.all.iter().find(|one| (&one.nqn, one.nsid) == (&of.nqn, of.nsid))
     }
 
-    #[cfg(test)]
-    pub(crate) fn set_seconds_for_test(&mut self, before: &Namespaces, seconds: f64) {
-        self.at = before.at + std::time::Duration::from_secs_f64(seconds);
-    }
-
     fn seconds_since(&self, before: &Namespaces) -> f64 {
         self.at.duration_since(before.at).as_secs_f64().max(f64::EPSILON)
     }
 }
 
-fn row(now: &Namespace, before: Option<(&Namespace, f64)>) -> Vec<Cell> {
+fn row(now: &Namespace, before: Option<(&Namespace, f64)>) -> Vec<String> {
     let value = |get: fn(&Namespace) -> u64| match before {
         Some((then, seconds)) => get(now).wrapping_sub(get(then)) as f64 / seconds,
         None => get(now) as f64,
     };
     let us = |percent| percentile_ns(now, before.map(|(then, _)| then), percent).map(|ns| ns as f64 / 1e3);
     vec![
-        Cell::text(format!("{} {}", printable(&now.nqn), now.nsid)),
-        Cell::number(value(|one| one.reads), 0),
-        Cell::number(value(|one| one.writes), 0),
-        Cell::some_number(us(50.0), 1),
-        Cell::some_number(us(99.0), 1),
-        Cell::number(value(|one| one.written_bytes) / 1e6, 1),
-        Cell::number(value(|one| one.read_bytes) / 1e6, 1),
-        Cell::count(now.errors()),
+        format!("{} {}", printable(&now.nqn), now.nsid),
+        number(value(|one| one.reads), 0),
+        number(value(|one| one.writes), 0),
+        some_number(us(50.0), 1),
+        some_number(us(99.0), 1),
+        number(value(|one| one.written_bytes) / 1e6, 1),
+        number(value(|one| one.read_bytes) / 1e6, 1),
+        number(now.errors() as f64, 0),
     ]
 }
 
@@ -237,7 +238,10 @@ mod tests {
         (one.timeouts, one.refused) = (3, 4);
         let counters = BTreeMap::new();
         let table = Namespaces { at: Instant::now(), controllers: 1, counters, all: vec![one] }.table(None);
-        let row: Vec<_> = table.rows[0].iter().map(|cell| &*cell.text).collect();
-        assert_eq!(row, ["nqn.2014-08.org.example:disk\\u{1b} 1", "9", "0", "1.0", "1.0", "0.0", "0.0", "9"]);
+        let row: Vec<_> = table.lines().nth(1).expect("a row").split_whitespace().collect();
+        assert_eq!(
+            row,
+            ["nqn.2014-08.org.example:disk\\u{1b}", "1", "9", "0", "1.0", "1.0", "0.0", "0.0", "9"]
+        );
     }
 }

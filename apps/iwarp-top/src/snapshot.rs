@@ -168,16 +168,6 @@ impl Snapshot {
         self.counter_index(name).map_or(0, |counter| self.value(column, counter))
     }
 
-    /// Fixes what differs from run to run.
-    #[cfg(test)]
-    pub(crate) fn set_seconds_for_test(&mut self, pid: u32, seconds: f64) {
-        self.pid = pid;
-        self.before = self.before.take().map(|(_, sample)| (seconds, sample));
-        if let (Some(now), Some(before)) = (&mut self.namespaces, &self.namespaces_before) {
-            now.set_seconds_for_test(before, seconds);
-        }
-    }
-
     /// The snapshot as one line of JSON.
     pub(crate) fn json(&self) -> Value {
         let cores: Vec<_> = self.cores().map(|core| self.column_json(core)).collect();
