@@ -28,6 +28,7 @@
 mod events;
 mod ids;
 mod lent;
+pub mod saved;
 mod timeouts;
 mod transport;
 
@@ -36,6 +37,7 @@ use core::ops::Range;
 pub use events::{Blocked, Events, Transmitted};
 pub use ids::{ConnId, ConnectError, ListenError, ListenerId};
 pub use lent::{Arrival, Lent, PayloadReader};
+pub use saved::{RestoreError, SaveError};
 pub use timeouts::{KeepAlive, Timeouts};
 pub use transport::{Abort, ConnectionInfo, PathErrorOutcome, Progress, ResourceUsage, Transport};
 

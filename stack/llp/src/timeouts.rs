@@ -5,14 +5,14 @@ use core::time::Duration;
 use ironwarp_types::Nanos;
 
 /// Keep-alive settings. Any reply counts; only silence ends a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(deny_unknown_fields, default))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct KeepAlive {
     /// Idle time before the first probe. RFC 9293 s3.8.4 requires a default of at least two hours.
-    #[cfg_attr(feature = "serde", serde(rename = "idle_s", deserialize_with = "seconds"))]
+    #[serde(rename = "idle_s", deserialize_with = "seconds")]
     pub idle: Duration,
     /// Time between two probes.
-    #[cfg_attr(feature = "serde", serde(rename = "interval_s", deserialize_with = "seconds"))]
+    #[serde(rename = "interval_s", deserialize_with = "seconds")]
     pub interval: Duration,
     /// Unanswered probes after which the connection is aborted: 2 to 255, since an ACK without
     /// payload may be lost.
@@ -25,7 +25,6 @@ impl Default for KeepAlive {
     }
 }
 
-#[cfg(feature = "serde")]
 fn seconds<'de, D: serde::Deserializer<'de>>(whole: D) -> Result<Duration, D::Error> {
     serde::Deserialize::deserialize(whole).map(Duration::from_secs)
 }

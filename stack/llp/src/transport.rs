@@ -14,8 +14,8 @@ use core::net::SocketAddr;
 use ironwarp_types::{Flow, Nanos};
 
 use crate::{
-    Arrival, ByteStream, ConnId, ConnectError, Events, ListenError, ListenerId, PayloadReader, Timeouts,
-    Transmitted, UnitSource,
+    Arrival, ByteStream, ConnId, ConnectError, Events, ListenError, ListenerId, PayloadReader, RestoreError,
+    SaveError, Timeouts, Transmitted, UnitSource,
 };
 
 /// The transport of one core. See the module.
@@ -160,6 +160,27 @@ pub trait Transport {
     ) -> Result<Arrival<R>, Self::Frame> {
         let _ = (now, network, wires, reader);
         Err(frame)
+    }
+
+    /// Returns an established stream as bytes, from which [`Transport::restore`] makes it again on
+    /// another core. The stream stays; release it before its peer sends to both.
+    fn save(&self, now: Nanos, id: ConnId) -> Result<Vec<u8>, SaveError> {
+        let _ = (now, id);
+        Err(SaveError::Unsupported)
+    }
+
+    /// Makes a saved stream again. The peer notices nothing but a pause, which no timer counts.
+    /// `path` returns the path for both endpoints. Events are reported from now on: read what is
+    /// readable, and transmit.
+    fn restore(
+        &mut self,
+        now: Nanos,
+        saved: &[u8],
+        path: impl FnOnce(&Flow, u32) -> Option<Self::Path>,
+        wires: &mut Self::Wires,
+    ) -> Result<ConnId, RestoreError> {
+        let _ = (now, saved, path, wires);
+        Err(RestoreError::Unsupported)
     }
 
     /// Enables the event OUT_OF_ORDER.

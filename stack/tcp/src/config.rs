@@ -17,8 +17,8 @@ pub const RCV_WINDOW_BYTES_MAX: u32 = 65_535 << 14;
 pub const RCV_WINDOW_BYTES_MIN: u32 = 2 * FPDU_BYTES_MAX as u32;
 
 /// The congestion control algorithm of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "lowercase"))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Congestion {
     /// RFC 5681: grows by one segment per round trip and halves the window after a loss.
     NewReno,
@@ -43,24 +43,19 @@ impl Congestion {
 
 /// Settings of one core's engine. All have defaults.
 ///
-/// With the feature `serde`, what an administrator may set has the names of the keys in a
-/// configuration, with their units; sizes of pools and tables have none, since a stack derives them
-/// from others.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Deserialize),
-    serde(deny_unknown_fields, default = "TcpConfig::configured")
-)]
+/// What an administrator may set has the names of the keys in a configuration, with their units;
+/// sizes of pools and tables have none, since a stack derives them from others.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields, default = "TcpConfig::configured")]
 pub struct TcpConfig {
     /// Maximum number of connections, including those in handshake and those not yet released.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub connections_max: u32,
     /// Maximum number of listeners.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub listeners_max: u32,
     /// Maximum number of connections in SYN-RECEIVED. Bounds the memory that a SYN flood can take.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub half_open_max: u32,
     /// While `half_open_max` handshakes are open, sends SYN cookies (RFC 4987 s3.6) instead of
     /// dropping SYNs.
@@ -68,55 +63,52 @@ pub struct TcpConfig {
     /// The receive window, in bytes.
     pub rcv_window_bytes: u32,
     /// Maximum number of out-of-order frames that one connection holds.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub ooo_frames_max: u16,
     /// Received frames reserved for every connection. The receive pool must hold the sum of all
     /// reserves.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub rx_frames_reserve: u16,
     /// Received frames that all connections share beyond their reserves.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub rx_frames_shared: u32,
     /// Received frames that one connection at a time may hold when all other frames are taken. They
     /// suffice for an FPDU of 64 KiB, so one connection can always make progress.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub rx_frames_emergency_reserve: u16,
     /// Maximum unacknowledged payload that one connection retains, in bytes.
-    #[cfg_attr(feature = "serde", serde(rename = "retransmit_queue_bytes"))]
+    #[serde(rename = "retransmit_queue_bytes")]
     pub retransmit_queue_bytes_max: u32,
     /// Maximum number of unacknowledged units that one connection retains.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub retained_units_max: u16,
     /// Retained units reserved for every connection. The transmit pool must hold the sum of all
     /// reserves.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub retained_units_reserve: u16,
     /// Retained units that all connections share beyond their reserves.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub retained_units_shared: u32,
     /// Transmit frames reserved for the last units of sources
     /// ([`UnitSource::is_last`](crate::UnitSource::is_last)). They are used when the pool is empty.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub terminate_reserve_frames: u16,
     /// The minimum retransmission timeout. RFC 6298 s2.4 recommends 1 s; the round trip in a data
     /// centre is 10^5 times shorter.
-    #[cfg_attr(feature = "serde", serde(rename = "rto_min_us", deserialize_with = "unit::micros"))]
+    #[serde(rename = "rto_min_us", deserialize_with = "unit::micros")]
     pub rto_min: Nanos,
     /// The retransmission timeout before the first round-trip sample. RFC 6298 s2.1 recommends 1 s.
-    #[cfg_attr(feature = "serde", serde(rename = "rto_initial_us", deserialize_with = "unit::micros"))]
+    #[serde(rename = "rto_initial_us", deserialize_with = "unit::micros")]
     pub rto_initial: Nanos,
     /// The least retransmission timeout of the first data after a SYN or SYN-ACK was lost, until
     /// there is a round-trip sample. RFC 6298 s5.7 requires 3 s. [`Nanos::ZERO`]: the timeout is
     /// that of the SYN, which has doubled with each loss.
-    #[cfg_attr(
-        feature = "serde",
-        serde(rename = "rto_after_syn_loss_us", deserialize_with = "unit::micros")
-    )]
+    #[serde(rename = "rto_after_syn_loss_us", deserialize_with = "unit::micros")]
     pub rto_after_syn_loss: Nanos,
     /// The maximum retransmission timeout, up to which it doubles while nothing is acknowledged. It
     /// bounds the pause of a connection after an outage. RFC 6298 s2.5 requires at least 60 s; a
     /// lower one suits a private network.
-    #[cfg_attr(feature = "serde", serde(rename = "rto_max_us", deserialize_with = "unit::micros"))]
+    #[serde(rename = "rto_max_us", deserialize_with = "unit::micros")]
     pub rto_max: Nanos,
     /// Retransmissions of a SYN or SYN-ACK before the attempt is aborted.
     pub syn_retries: u8,
@@ -124,15 +116,12 @@ pub struct TcpConfig {
     /// none. A server that is about to listen is found by the next SYN.
     pub refused_retries: u8,
     /// How long payload may stay unacknowledged before the connection is aborted.
-    #[cfg_attr(feature = "serde", serde(rename = "user_timeout_ms", deserialize_with = "unit::millis"))]
+    #[serde(rename = "user_timeout_ms", deserialize_with = "unit::millis")]
     pub user_timeout: Nanos,
     /// How long the peer may answer the probes of its closed window without accepting a byte before
     /// the connection is aborted. [`Nanos::MAX`], 0 in a configuration, disables the limit.
     /// RFC 9293 s3.8.6.1 (MUST-37) sets none, and RFC 6429 s3 leaves it to the application.
-    #[cfg_attr(
-        feature = "serde",
-        serde(rename = "zero_window_timeout_ms", deserialize_with = "unit::millis_or_never")
-    )]
+    #[serde(rename = "zero_window_timeout_ms", deserialize_with = "unit::millis_or_never")]
     pub zero_window_timeout: Nanos,
     /// Keep-alive probes of established connections; `None`: none. The engine sends none of its own
     /// accord: its user sets [`TcpConfig::timeouts`] or others
@@ -140,27 +129,27 @@ pub struct TcpConfig {
     pub keep_alive: Option<KeepAlive>,
     /// How long a closed connection waits in FIN-WAIT-2 for the peer's FIN. A longer user timeout
     /// extends it. [`Nanos::MAX`] disables the limit.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub fin_wait_2: Nanos,
     /// The duration of TIME-WAIT.
-    #[cfg_attr(feature = "serde", serde(rename = "time_wait_ms", deserialize_with = "unit::millis"))]
+    #[serde(rename = "time_wait_ms", deserialize_with = "unit::millis")]
     pub time_wait: Nanos,
     /// Maximum number of connections in TIME-WAIT. A new one replaces the oldest.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub time_wait_max: u32,
     /// The initial window, in segments (RFC 6928 s2).
     pub initial_window_segments: u8,
     /// Maximum number per millisecond of resets for segments without a connection, and of challenge
     /// ACKs (RFC 5961 s7). The effective limit varies from millisecond to millisecond between half
     /// of this value and all of it.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub replies_per_ms: u16,
     /// The congestion control algorithm.
     pub congestion: Congestion,
     /// The longest delay of a peer's acknowledgement of a single segment. A tail loss probe waits
     /// this much longer (RFC 8985 s7.2, TLP.max_ack_delay). An unnecessary probe costs one segment.
     /// A value above `rto_min` has no effect.
-    #[cfg_attr(feature = "serde", serde(rename = "ack_delay_max_us", deserialize_with = "unit::micros"))]
+    #[serde(rename = "ack_delay_max_us", deserialize_with = "unit::micros")]
     pub ack_delay_max: Nanos,
     /// After an idle time longer than the retransmission timeout, a connection restarts from the
     /// initial window (RFC 5681 s4.1).
@@ -180,7 +169,7 @@ pub struct TcpConfig {
     pub ecn: bool,
     /// Takes the fast path where it applies. Off: every segment takes the general path, with the
     /// same results.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub fast_path: bool,
 }
 
@@ -247,7 +236,6 @@ pub enum TcpConfigError {
 impl TcpConfig {
     /// Returns what a configuration starts from: the defaults, and a window that as many retained
     /// bytes match.
-    #[cfg(feature = "serde")]
     pub fn configured() -> Self {
         let bytes = 1 << 20;
         TcpConfig { rcv_window_bytes: bytes, retransmit_queue_bytes_max: bytes, ..TcpConfig::default() }
@@ -295,7 +283,6 @@ impl TcpConfig {
 }
 
 /// Conversions of a configuration's numbers. Longer times than the type holds are its longest.
-#[cfg(feature = "serde")]
 mod unit {
     use ironwarp_types::Nanos;
     use serde::{Deserialize, Deserializer};

@@ -33,6 +33,7 @@ mod input;
 mod output;
 mod queue;
 mod recovery;
+mod saved;
 pub mod wheel;
 
 pub use config::{Congestion, TcpConfig, TcpConfigError};
@@ -40,6 +41,6 @@ pub use conn::State;
 pub use engine::{LentBytes, RxStream, Tcp};
 pub use ironwarp_llp::{
     Arrival, Blocked, ByteStream, ConnId, ConnectError, Events as TcpEvents, KeepAlive, LatestArrival, Lent,
-    ListenError, ListenerId, OutOfOrderBytes, ResourceUsage, Timeouts as TcpTimeouts, Transmitted, Transport,
-    UnitSource,
+    ListenError, ListenerId, OutOfOrderBytes, ResourceUsage, RestoreError, SaveError,
+    Timeouts as TcpTimeouts, Transmitted, Transport, UnitSource,
 };

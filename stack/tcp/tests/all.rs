@@ -12,6 +12,7 @@ mod keep_alive;
 mod lossy_pair;
 mod marking;
 mod memory;
+mod moving;
 mod out_of_order;
 mod quota;
 mod rack;

@@ -6,9 +6,9 @@ use crate::common;
 
 use common::link::{Faults, Link, Rng};
 use common::node::{Node, addr};
-use common::pattern::{Pattern, read_all};
+use common::pattern::{Pattern, bytes_at};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{Congestion, ConnId, State, TcpConfig, TcpEvents};
+use ironwarp_tcp::{ByteStream, Congestion, ConnId, State, TcpConfig, TcpEvents};
 use ironwarp_types::Nanos;
 
 const DELAY: Nanos = Nanos::from_micros(20);
@@ -16,8 +16,8 @@ const STEP: Nanos = Nanos::from_micros(10);
 const PORT: u16 = 4_420;
 
 /// The task of one side of the connection.
-struct Side {
-    node: Node,
+pub struct Side {
+    pub node: Node,
     id: Option<ConnId>,
     source: Pattern,
     taken: u64,
@@ -25,6 +25,12 @@ struct Side {
     peer_closed: bool,
     closed: bool,
     over: bool,
+    /// How likely the connection moves to another engine after an iteration.
+    moves_percent: u64,
+    /// The difference of its clock from that of the run.
+    clock: Nanos,
+    /// What was saved each time that the connection moved.
+    pub moves: Vec<Vec<u8>>,
 }
 
 impl Side {
@@ -38,12 +44,15 @@ impl Side {
             peer_closed: false,
             closed: false,
             over: false,
+            moves_percent: 0,
+            clock: Nanos::ZERO,
+            moves: Vec::new(),
         }
     }
 
     /// One iteration of the core loop.
     fn poll(&mut self, now: Nanos, arrived: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-        self.node.now = now;
+        self.node.now = now + self.clock;
         for frame in arrived {
             self.node.receive(&frame);
         }
@@ -59,13 +68,39 @@ impl Side {
         self.node.sent()
     }
 
+    /// Moves the connection, if it is established, to a new engine of the same host, whose clock
+    /// shows `clock` more than that of the run. What is saved there again at once is the same.
+    fn move_to(&mut self, mut new: Node, clock: Nanos) {
+        let Some(Ok(saved)) = self.id.map(|id| self.node.tcp.save(self.node.now, id)) else { return };
+        new.now = self.node.now - self.clock + clock;
+        let id = new.restore(&saved).expect("a consistent state");
+        assert_eq!(new.tcp.save(new.now, id), Ok(saved.clone()));
+        new.check();
+        self.node = new;
+        (self.id, self.clock) = (Some(id), clock);
+        self.moves.push(saved);
+    }
+
+    /// Reads what has arrived; if the connection moves, only whole hundreds of bytes before the
+    /// last ones, so that some are unread.
+    fn read(&mut self, id: ConnId, moves: bool) {
+        let mut stream = self.node.tcp.rx(id);
+        let left = (self.expected - self.taken) as usize;
+        let keep = if moves && stream.available() < left { stream.available() % 100 } else { 0 };
+        let mut bytes = vec![0; stream.available() - keep];
+        assert!(stream.peek(&mut bytes));
+        assert_eq!(bytes, bytes_at(self.taken, bytes.len()));
+        stream.consume(bytes.len());
+        self.taken += bytes.len() as u64;
+    }
+
     fn on_events(&mut self, id: ConnId, events: TcpEvents) {
         assert!(
             !events.intersects(TcpEvents::RESET | TcpEvents::TIMED_OUT | TcpEvents::REFUSED),
             "{events:?}"
         );
         self.id.get_or_insert(id);
-        read_all(&mut self.node.tcp.rx(id), &mut self.taken);
+        self.read(id, self.moves_percent > 0);
         self.peer_closed |= events.contains(TcpEvents::PEER_CLOSED);
         if self.peer_closed {
             assert_eq!(self.taken, self.expected, "the peer closed before all its bytes arrived");
@@ -82,12 +117,14 @@ impl Side {
     }
 }
 
-struct Run {
-    faults: Faults,
-    bytes: [u64; 2],
-    unit: usize,
-    mtus: [u16; 2],
-    config: TcpConfig,
+pub struct Run {
+    pub faults: Faults,
+    pub bytes: [u64; 2],
+    pub unit: usize,
+    pub mtus: [u16; 2],
+    pub config: TcpConfig,
+    /// How likely a side's connection moves to another engine after an iteration.
+    pub moves_percent: u64,
 }
 
 impl Default for Run {
@@ -100,18 +137,26 @@ impl Default for Run {
             connections_max: 4,
             ..TcpConfig::default()
         };
-        Run { faults: Faults::default(), bytes: [100_000, 60_000], unit: 1_460, mtus: [1_500, 1_500], config }
+        Run {
+            faults: Faults::default(),
+            bytes: [100_000, 60_000],
+            unit: 1_460,
+            mtus: [1_500, 1_500],
+            config,
+            moves_percent: 0,
+        }
     }
 }
 
 impl Run {
     /// Runs to the end and returns both sides and the elapsed time.
-    fn run(&self, seed: u64) -> ([Side; 2], Nanos) {
+    pub fn run(&self, seed: u64) -> ([Side; 2], Nanos) {
         let mut rng = Rng(seed);
         let [to_b, to_a] = self.bytes;
         let node = |host: u8, mtu| Node::new(host, mtu, self.config.clone());
         let mut a = Side::new(node(1, self.mtus[0]), to_b, to_a, self.unit);
         let mut b = Side::new(node(2, self.mtus[1]), to_a, to_b, self.unit);
+        (a.moves_percent, b.moves_percent) = (self.moves_percent, self.moves_percent);
         b.node.tcp.listen(addr(2, PORT)).expect("room");
         a.id = Some(a.node.connect(50_000, addr(2, PORT), 2));
         let (mut towards_a, mut towards_b) = (Link::new(self.faults, DELAY), Link::new(self.faults, DELAY));
@@ -123,6 +168,12 @@ impl Run {
             }
             for frame in b.poll(now, towards_b.arrived(now)) {
                 towards_a.send(now, frame, &mut rng);
+            }
+            for (side, mtu) in [&mut a, &mut b].into_iter().zip(self.mtus) {
+                if rng.percent(self.moves_percent) {
+                    let new = Node::with_frames(256, side.node.host, mtu, self.config.clone());
+                    side.move_to(new, Nanos(rng.below(1 << 40)));
+                }
             }
             now = next_time(now, [&a, &b], [&towards_a, &towards_b]);
             assert!(
@@ -146,7 +197,7 @@ fn next_time(now: Nanos, sides: [&Side; 2], links: [&Link; 2]) -> Nanos {
         .iter()
         .any(|side| side.node.tcp.has_pending_acks() || side.source.left > 0 && side.id.is_some());
     let arrivals = links.iter().filter_map(|link| link.next_arrival());
-    let timers = sides.iter().filter_map(|side| side.node.tcp.next_deadline());
+    let timers = sides.iter().filter_map(|side| Some(side.node.tcp.next_deadline()? - side.clock));
     let next = arrivals.chain(timers).min().unwrap_or(now + STEP);
     if busy { (now + STEP).min(next.max(now + Nanos(1))) } else { next.max(now + Nanos(1)) }
 }
@@ -200,7 +251,8 @@ fn every_byte_arrives_with_small_windows_and_little_memory() {
             ..Run::default().config
         };
         let faults = Faults { lost_percent: seed % 8, duplicated_percent: 2, reordered_percent: 5 };
-        Run { faults, config, mtus: [9_000, 1_500], bytes: [30_000, 30_000], unit: 8_960 }.run(seed);
+        let (mtus, bytes) = ([9_000, 1_500], [30_000, 30_000]);
+        Run { faults, config, mtus, bytes, unit: 8_960, moves_percent: 0 }.run(seed);
     }
 }
 

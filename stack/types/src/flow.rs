@@ -4,7 +4,7 @@ use core::fmt;
 use core::net::SocketAddr;
 
 /// The two endpoints of a TCP connection, as the local host sees them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Flow {
     /// The local address and port.
     pub local: SocketAddr,

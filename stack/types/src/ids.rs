@@ -3,7 +3,9 @@
 use core::fmt;
 
 /// A polled core: an index into the stack's list of workers, not a CPU number.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, serde::Serialize, serde::Deserialize,
+)]
 pub struct CoreId(pub u16);
 
 /// The size of the unit that one core owns, as a shift: a cache line, so that no line moves between
@@ -48,7 +50,7 @@ pub struct QpNum(pub u32);
 pub struct PdId(pub u32);
 
 /// A steering tag: identifies a memory region locally and to the peer (RFC 5041 s4.2).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct STag(pub u32);
 
 impl fmt::Debug for STag {

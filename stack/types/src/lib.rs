@@ -1,7 +1,7 @@
 //! Shared value types of the stack: time, sequence numbers, identifiers, limits.
 //!
 //! All layers use these types, so that mixing up two numbers of the same width does not compile. No
-//! dependencies, no allocation, no clock: time is a value that the core loop samples once per
+//! allocation, no clock: time is a value that the core loop samples once per
 //! iteration.
 #![forbid(unsafe_code)]
 

@@ -7,7 +7,9 @@ use core::time::Duration;
 /// A point in time, or a duration, in nanoseconds.
 ///
 /// Arithmetic saturates. 64 bits hold 584 years, so the maximum means "never".
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize,
+)]
 pub struct Nanos(pub u64);
 
 impl Nanos {

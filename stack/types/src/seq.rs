@@ -8,7 +8,7 @@ use core::fmt;
 ///
 /// Two numbers exactly 2^31 apart are unordered: [`Seq::lt`] returns `true` for both orders, as the
 /// usual signed-difference test does.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct Seq(pub u32);
 
 impl Seq {

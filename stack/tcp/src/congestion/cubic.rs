@@ -14,11 +14,16 @@
 //! draft-ietf-tcpm-rfc8312bis s4.
 
 use ironwarp_types::Nanos;
+use serde::{Deserialize, Serialize};
 
-use super::Acked;
+use super::{Acked, CWND_MAX};
+use crate::saved::Rebase;
 
 /// A tick is 2^20 ns, 1.048576 ms.
 const TICK_SHIFT: u32 = 20;
+
+/// The longest time on the curve, in ticks: almost five hours.
+const TICKS_MAX: u64 = 1 << 24;
 
 /// C, in segments a tick cubed, times 2^64: 0.4 * (1.048576e-3)^3 * 2^64.
 const C_SCALED: u128 = 8_507_059_173;
@@ -29,7 +34,7 @@ const C_INVERSE: u64 = 2_168_404_345;
 /// No epoch has begun.
 const NEVER: Nanos = Nanos::MAX;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Cubic {
     /// W_max: the window at which the curve is flat, in bytes.
     w_max: u32,
@@ -70,6 +75,17 @@ impl Cubic {
             next_update_at: Nanos::ZERO,
             in_use_until: Nanos::ZERO,
         }
+    }
+
+    pub(super) fn rebase(&mut self, clock: Rebase) {
+        for at in [&mut self.epoch, &mut self.next_update_at, &mut self.in_use_until] {
+            clock.time(at);
+        }
+    }
+
+    /// The curve of a valid state fits 128 bits.
+    pub(super) fn is_valid(&self) -> bool {
+        self.acked_per_segment > 0 && self.k <= TICKS_MAX && self.w_max <= CWND_MAX
     }
 
     /// Congestion avoidance: `bytes` of a fully used window were acknowledged. Returns the new
@@ -133,7 +149,7 @@ impl Cubic {
 
     /// W(t), in bytes.
     fn curve(&self, t: Nanos, emss: u32) -> u32 {
-        let ticks = (t.0 >> TICK_SHIFT).min(1 << 24);
+        let ticks = (t.0 >> TICK_SHIFT).min(TICKS_MAX);
         let distance = u128::from(ticks.abs_diff(self.k));
         let cubed = distance * distance * distance * u128::from(emss) * C_SCALED;
         let change = u32::try_from(cubed >> 64).unwrap_or(u32::MAX >> 1);

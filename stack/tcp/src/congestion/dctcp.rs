@@ -6,6 +6,7 @@
 //! trip.
 
 use ironwarp_types::Seq;
+use serde::{Deserialize, Serialize};
 
 use super::{Acked, CongestionSignal, Reno};
 
@@ -15,7 +16,7 @@ const WHOLE: u32 = 1 << 10;
 /// The gain g of RFC 8257 s4.2 is 1/16.
 const GAIN_SHIFT: u32 = 4;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Dctcp {
     /// The smoothed share of marked bytes, in parts of [`WHOLE`].
     alpha: u32,
@@ -30,6 +31,10 @@ impl Dctcp {
     /// RFC 8257 s4.2: alpha starts at 1, so that the first mark halves the window as without DCTCP.
     pub(super) fn new(iss: Seq) -> Self {
         Dctcp { alpha: WHOLE, acked: 0, marked: 0, window_end: iss, reno: Reno::default() }
+    }
+
+    pub(super) fn is_valid(&self) -> bool {
+        self.alpha <= WHOLE
     }
 
     #[inline]

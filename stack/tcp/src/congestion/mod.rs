@@ -22,10 +22,12 @@ mod prr;
 mod tests;
 
 use ironwarp_types::{Nanos, Seq};
+use serde::{Deserialize, Serialize};
 
 pub(crate) use prr::Prr;
 
 use crate::config;
+use crate::saved::Rebase;
 use cubic::Cubic;
 use dctcp::Dctcp;
 
@@ -60,7 +62,7 @@ pub(crate) enum CongestionSignal {
 }
 
 /// The state of the selected algorithm.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Algorithm {
     NewReno(Reno),
     Cubic(Cubic),
@@ -68,7 +70,7 @@ enum Algorithm {
 }
 
 /// One connection's congestion window, in bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct CongestionWindow {
     cwnd: u32,
     ssthresh: u32,
@@ -98,6 +100,24 @@ impl CongestionWindow {
             algorithm,
             undo_state: (cwnd, CWND_MAX),
         }
+    }
+
+    pub(crate) fn rebase(&mut self, clock: Rebase) {
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+            cubic.rebase(clock);
+        }
+    }
+
+    /// Returns whether a saved window holds no number that it could not have.
+    pub(crate) fn is_valid(&self) -> bool {
+        let (cwnd, ssthresh) = self.undo_state;
+        let has_valid_algorithm = match &self.algorithm {
+            Algorithm::NewReno(reno) => reno.is_valid(),
+            Algorithm::Cubic(cubic) => cubic.is_valid(),
+            Algorithm::Dctcp(dctcp) => dctcp.reno.is_valid() && dctcp.is_valid(),
+        };
+        [self.cwnd, self.ssthresh, cwnd, ssthresh].iter().all(|bytes| (1..=CWND_MAX).contains(bytes))
+            && has_valid_algorithm
     }
 
     /// Returns the number of bytes that may be in flight.
@@ -236,13 +256,17 @@ impl CongestionWindow {
 }
 
 /// Congestion avoidance of RFC 5681 s3.1: one segment per window.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Reno {
     /// Bytes acknowledged since the window last grew.
     acked: u32,
 }
 
 impl Reno {
+    fn is_valid(&self) -> bool {
+        self.acked <= CWND_MAX
+    }
+
     #[inline]
     fn on_ack(&mut self, cwnd: u32, acked: u32, emss: u32) -> u32 {
         self.acked += acked;

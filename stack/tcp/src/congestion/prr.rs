@@ -8,8 +8,10 @@
 //! Source: RFC 6937 s3. Takes bytes delivered, sent and in flight; gives bytes that may be sent.
 //! Cost: one division per ACK, in recovery only.
 
+use serde::{Deserialize, Serialize};
+
 /// The counters of one recovery, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Prr {
     /// Bytes in flight when the recovery began (RecoverFS).
     flight: u32,
@@ -21,6 +23,11 @@ impl Prr {
     /// Begins a recovery with `flight` bytes sent and not acknowledged.
     pub(crate) fn new(flight: u32) -> Self {
         Prr { flight: flight.max(1), delivered: 0, out: 0 }
+    }
+
+    /// Returns whether a recovery has begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.flight > 0
     }
 
     /// Bytes were sent or retransmitted.

@@ -3,11 +3,14 @@
 //! Source: RFC 9293 s3.8.3 (R1, R2), s3.8.4 (keep-alive is off by default, and one unanswered probe
 //! never ends a connection), RFC 5482 s3.
 
-use crate::KeepAlive;
 use ironwarp_types::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::KeepAlive;
+use crate::saved::Rebase;
 
 /// The keep-alive state of one connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct KeepAliveTimer {
     /// Idle time before the first probe; [`Nanos::MAX`] without keep-alive.
     idle: Nanos,
@@ -43,6 +46,10 @@ impl KeepAliveTimer {
             probes_max: probes.max(2),
             probes: 0,
         }
+    }
+
+    pub(crate) fn rebase(&mut self, clock: Rebase) {
+        clock.time(&mut self.probed_at);
     }
 
     /// A segment of the peer arrived. Returns whether probes were outstanding, in which case the

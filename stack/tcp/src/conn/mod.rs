@@ -18,15 +18,17 @@ use core::num::NonZeroU16;
 
 use ironwarp_net::Path;
 use ironwarp_types::{Flow, FlowKeyV4, Nanos, Seq};
+use serde::{Deserialize, Serialize};
 
 use crate::ListenerId;
 use crate::TcpConfig;
 use crate::congestion::CongestionWindow;
 use crate::header::{Flags, Segment, SynOptions, TIMESTAMPS_BYTES};
 use crate::queue::Progress;
+use crate::saved::Rebase;
 
 pub(crate) use keep_alive::{KeepAliveAction, KeepAliveTimer};
-use path_mtu::BlackHole;
+use path_mtu::{BlackHole, mtu_floor};
 pub(crate) use receive::ReceiveSide;
 pub(crate) use receive_ecn::EcnEcho;
 pub(crate) use receive_sack::SackRanges;
@@ -105,7 +107,7 @@ impl State {
 }
 
 /// The acknowledgements that are pending.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct PendingAck {
     /// An ACK is pending; a data segment can carry it.
     pub(crate) pending: bool,
@@ -114,12 +116,13 @@ pub(crate) struct PendingAck {
     pub(crate) immediate: u8,
     /// The flush round ([`AckQueue::round`](crate::output::AckQueue::round)) in which the pending
     /// ACK was scheduled.
+    #[serde(skip)]
     pub(crate) since: u16,
 }
 
 /// The options that both SYNs agreed on. Before the peer's SYN arrives: the options that our SYN
 /// offers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Negotiated {
     /// Every segment carries timestamps (RFC 7323 s3.2).
     pub(crate) timestamps: bool,
@@ -152,8 +155,10 @@ pub(crate) struct Conn {
 }
 
 /// Fields that only set-up, teardown and timers touch.
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Cold {
     /// The flow's hash, the connection's key in the flow table.
+    #[serde(skip)]
     pub(crate) hash: u32,
     pub(crate) iss: Seq,
     /// The number of the peer's SYN.
@@ -161,6 +166,7 @@ pub(crate) struct Cold {
     /// Segments sent again.
     pub(crate) retransmits: u32,
     /// The listener of a connection that the peer opened.
+    #[serde(skip)]
     pub(crate) listener: Option<ListenerId>,
     /// When FIN-WAIT-2 ends.
     pub(crate) fin_wait_2_deadline: Nanos,
@@ -171,8 +177,10 @@ pub(crate) struct Cold {
     /// When the first probe of the closed window was due, and the bytes acknowledged by then.
     pub(crate) window_closed: (Nanos, u64),
     /// Progress of the send side while other connections lack units.
+    #[serde(skip)]
     pub(crate) tx_progress: Progress,
     /// Progress of the receive side while other connections lack frames.
+    #[serde(skip)]
     pub(crate) rx_progress: Progress,
     pub(crate) keep_alive: KeepAliveTimer,
     /// The segment size that the peer announced.
@@ -189,7 +197,23 @@ pub(crate) struct Cold {
     /// Window scaling is offered or agreed.
     pub(crate) scaled: bool,
     /// The connection is in the flow table.
+    #[serde(skip)]
     pub(crate) in_flow_table: bool,
+}
+
+impl Cold {
+    pub(crate) fn rebase(&mut self, clock: Rebase) {
+        for at in [&mut self.fin_wait_2_deadline, &mut self.window_closed.0] {
+            clock.time(at);
+        }
+        self.keep_alive.rebase(clock);
+        self.black_hole.rebase(clock);
+    }
+
+    /// Returns whether the path MTUs are ones that [`Conn::on_path_mtu`] sets.
+    pub(crate) fn is_valid(&self, flow: &Flow) -> bool {
+        self.path_mtu >= mtu_floor(flow) && self.black_hole.is_valid(flow)
+    }
 }
 
 /// Arguments of a new connection.
@@ -310,7 +334,7 @@ impl Conn {
         }
     }
 
-    fn set_emss(&mut self) {
+    pub(crate) fn set_emss(&mut self) {
         let peer_mss = self.cold.peer_mss.unwrap_or(mss_default(&self.flow()));
         self.snd.emss = emss(peer_mss, self.mtu_bytes() - beyond_ipv4(&self.path), self.opts.timestamps);
         self.snd.cc.on_segment_size(u32::from(self.snd.emss));

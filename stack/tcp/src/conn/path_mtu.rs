@@ -9,13 +9,15 @@
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
+use serde::{Deserialize, Serialize};
 
 use super::Conn;
 use crate::output::TcpIo;
+use crate::saved::Rebase;
 
 /// The smallest accepted path MTU. Every IPv4 host accepts 576 bytes (RFC 791 s3.1) and every IPv6
 /// link carries 1280 (RFC 8200 s5). A forged smaller claim would make us send mostly headers.
-fn mtu_floor(flow: &Flow) -> u16 {
+pub(super) fn mtu_floor(flow: &Flow) -> u16 {
     if flow.remote.is_ipv4() { 576 } else { 1_280 }
 }
 
@@ -26,8 +28,11 @@ const BLACK_HOLE_TIMEOUTS: u8 = 2;
 const RAISE_AFTER: Nanos = Nanos::from_secs(1);
 const RAISE_AFTER_MAX: Nanos = Nanos::from_secs(600);
 
+/// The count of tries from which on the wait is [`RAISE_AFTER_MAX`].
+const TRIES_MAX: u8 = 4;
+
 /// The state of black-hole detection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct BlackHole {
     /// When to try the old size again; [`Nanos::MAX`] while no black hole is suspected.
     pub(crate) raise_at: Nanos,
@@ -41,6 +46,15 @@ pub(crate) struct BlackHole {
 impl BlackHole {
     pub(crate) const NONE: BlackHole =
         BlackHole { raise_at: Nanos::MAX, raised_at: Nanos::ZERO, mtu_bytes: 0, tries: 0 };
+
+    pub(super) fn rebase(&mut self, clock: Rebase) {
+        clock.time(&mut self.raise_at);
+        clock.time(&mut self.raised_at);
+    }
+
+    pub(super) fn is_valid(&self, flow: &Flow) -> bool {
+        self.tries <= TRIES_MAX && (self.raise_at == Nanos::MAX || self.mtu_bytes >= mtu_floor(flow))
+    }
 }
 
 impl Conn {
@@ -98,7 +112,7 @@ impl Conn {
             }
             black_hole.raise_at =
                 io.now + RAISE_AFTER.times(1 << (3 * u32::from(black_hole.tries))).min(RAISE_AFTER_MAX);
-            black_hole.tries = (black_hole.tries + 1).min(4);
+            black_hole.tries = (black_hole.tries + 1).min(TRIES_MAX);
         }
     }
 

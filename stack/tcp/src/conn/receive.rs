@@ -19,6 +19,7 @@
 
 use ironwarp_types::Seq;
 use ironwarp_types::limits::FPDU_BYTES_MAX;
+use serde::{Deserialize, Serialize};
 
 use super::SackRanges;
 use crate::TcpConfig;
@@ -26,24 +27,30 @@ use crate::config::RCV_WINDOW_BYTES_MAX;
 use crate::header::{SackBlock, Segment};
 use crate::queue::RxQueues;
 
+/// The largest window scale (RFC 7323 s2.3).
+pub(crate) const WSCALE_MAX: u8 = 14;
+
 /// Unread bytes that do not shrink the window.
 const UNREAD_ALLOWANCE_BYTES: u32 = FPDU_BYTES_MAX as u32;
 
 /// The sequence numbers of the receive side.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[repr(C)]
 pub(crate) struct ReceiveSide {
     pub(crate) rcv_nxt: Seq,
     pub(crate) rcv_adv: Seq,
     /// Bytes before RCV.NXT that the layer above has not consumed.
+    #[serde(skip)]
     pub(crate) unread: u32,
     /// The announced window while the layer above keeps up.
     window: u32,
+    #[serde(skip)]
     pub(crate) queues: RxQueues,
     /// The sequence number of the peer's FIN, once known.
     pub(crate) fin: Option<Seq>,
     wscale: u8,
     /// [`ReceiveSide::advertise_window`] tries its fast path.
+    #[serde(skip)]
     fast_path: bool,
     /// The layer above requested OUT_OF_ORDER events.
     pub(crate) reports_out_of_order: bool,
@@ -71,6 +78,24 @@ impl ReceiveSide {
             latest_out_of_order: SackBlock { start: Seq(0), end: Seq(0) },
             sack_ranges: SackRanges::default(),
         }
+    }
+
+    /// Returns the saved receive side `saved` with `unread` bytes, in place of this new one.
+    pub(crate) fn restored(self, saved: ReceiveSide, unread: u32) -> Self {
+        ReceiveSide { queues: self.queues, unread, fast_path: self.fast_path, ..saved }
+    }
+
+    /// Returns whether a saved receive side of an established connection holds no number that it
+    /// could not have.
+    pub(crate) fn is_valid(&self) -> bool {
+        let is_ahead = |seq: Seq| self.rcv_nxt.leq(seq) && seq.leq(self.rcv_adv);
+        self.wscale <= WSCALE_MAX
+            && self.window > 0
+            && self.window >> self.wscale <= u32::from(u16::MAX)
+            && is_ahead(self.rcv_adv)
+            && self.rcv_adv.since(self.rcv_nxt) <= RCV_WINDOW_BYTES_MAX
+            && self.fin.is_none_or(is_ahead)
+            && self.sack_ranges.are_within(self.rcv_nxt, self.rcv_adv)
     }
 
     /// The peer's SYN, numbered `irs`, has arrived. Windows are scaled only when both SYNs offer it

@@ -8,11 +8,12 @@
 //! Source: RFC 3168 s6.1.3, RFC 8257 s3.2. Cost: one comparison per segment while nothing changes.
 
 use ironwarp_types::Ecn;
+use serde::{Deserialize, Serialize};
 
 use crate::header::{Flags, Segment};
 
 /// The receiver's ECN state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct EcnEcho {
     /// ACKs carry ECE.
     pub(crate) echoing: bool,

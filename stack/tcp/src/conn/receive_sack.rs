@@ -8,11 +8,12 @@
 //! four blocks.
 
 use ironwarp_types::Seq;
+use serde::{Deserialize, Serialize};
 
 use crate::header::{SackBlock, SackBlocks};
 
 /// The bytes beyond RCV.NXT that the next ACKs report.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct SackRanges {
     /// Disjoint blocks, the most recent first.
     blocks: SackBlocks,
@@ -74,6 +75,15 @@ impl SackRanges {
         let duplicate = core::mem::take(&mut self.duplicate);
         let duplicate = (!duplicate.is_empty()).then_some(duplicate);
         duplicate.into_iter().chain(self.blocks.iter().copied()).take(most).collect()
+    }
+
+    /// Returns whether all blocks to report lie between two sequence numbers.
+    pub(crate) fn are_within(&self, from: Seq, to: Seq) -> bool {
+        let span = to.since(from);
+        let is_within = |block: &SackBlock| {
+            block.start.since(from) < block.end.since(from) && block.end.since(from) <= span
+        };
+        self.blocks.iter().all(is_within)
     }
 
     /// Checks with `holds` that all reported blocks are held.

@@ -6,8 +6,10 @@
 //! nanoseconds; the arithmetic uses shifts. SRTT moves by an eighth, RTTVAR by a quarter.
 
 use ironwarp_types::{Nanos, Seq};
+use serde::{Deserialize, Serialize};
 
 use crate::TcpConfig;
+use crate::saved::Rebase;
 
 /// Clock granularity G of RFC 6298 s2: one tick of the wheel.
 pub(crate) const GRANULARITY: Nanos = Nanos(1 << 14);
@@ -16,7 +18,7 @@ pub(crate) const GRANULARITY: Nanos = Nanos(1 << 14);
 const BACKOFF_MAX: u8 = 40;
 
 /// The round-trip estimator of one connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Rtt {
     srtt: Nanos,
     rttvar: Nanos,
@@ -47,6 +49,14 @@ impl Rtt {
             backoff: 0,
             samples: 0,
         }
+    }
+
+    pub(crate) fn rebase(&mut self, clock: Rebase) {
+        clock.time(&mut self.timed_at);
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        self.rto > Nanos::ZERO && self.backoff <= BACKOFF_MAX
     }
 
     /// Returns the smoothed round-trip time; zero before the first sample.

@@ -20,15 +20,19 @@
 //! units.
 
 use ironwarp_types::{Nanos, Seq};
+use serde::{Deserialize, Serialize};
 
+use super::receive::WSCALE_MAX;
 use super::rtt::{GRANULARITY, Rtt};
 use crate::TcpConfig;
+use crate::config::RCV_WINDOW_BYTES_MAX;
 use crate::congestion::CongestionWindow;
 use crate::queue::List;
 use crate::recovery::{Recovery, Scoreboard, tlp_timeout};
+use crate::saved::Rebase;
 
 /// The event that the timer waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Timer {
     /// The retransmission timeout, or the next probe of a closed window.
     Rto,
@@ -39,7 +43,7 @@ pub(crate) enum Timer {
 }
 
 /// The sequence numbers and timers of the send side.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[repr(C)]
 pub(crate) struct SendSide {
     pub(crate) snd_una: Seq,
@@ -52,6 +56,7 @@ pub(crate) struct SendSide {
     /// SEG.SEQ and SEG.ACK of the last window update.
     pub(crate) snd_wl1: Seq,
     pub(crate) snd_wl2: Seq,
+    #[serde(skip)]
     pub(crate) retained: List,
     pub(crate) retained_bytes: u32,
     pub(crate) board: Scoreboard,
@@ -112,6 +117,28 @@ impl SendSide {
             cc: CongestionWindow::new(config.congestion, u32::from(emss), u32::from(emss), iss),
             recovery: Recovery::new(iss),
         }
+    }
+
+    pub(crate) fn rebase(&mut self, clock: Rebase) {
+        for at in [&mut self.timer_at, &mut self.rto_at, &mut self.progress_at, &mut self.sent_at] {
+            clock.time(at);
+        }
+        self.rtt.rebase(clock);
+        self.cc.rebase(clock);
+        self.recovery.rack.rebase(clock);
+    }
+
+    /// Returns whether a saved send side of an established connection holds no number that it could
+    /// not have. [`SendSide::check`] compares them with each other.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.wscale <= WSCALE_MAX
+            && self.snd_wnd.max(self.snd_wnd_max) <= RCV_WINDOW_BYTES_MAX
+            && !self.fin_queued
+            && !self.fin_retained
+            && self.acked_bytes < 1 << 62
+            && self.rtt.is_valid()
+            && self.cc.is_valid()
+            && self.recovery.is_valid()
     }
 
     /// Returns the count of sequence numbers sent and not acknowledged.
@@ -311,7 +338,7 @@ impl SendSide {
         if self.recovery.held && (self.timer_at == Nanos::MAX || !self.recovery.active) {
             return Err("new payload is held back, but no timer runs or recovery is over".into());
         }
-        if self.board.sacked + self.board.lost > self.flight() {
+        if self.board.sacked.saturating_add(self.board.lost) > self.flight() {
             return Err(format!("{:?} exceeds the {} sequence numbers in flight", self.board, self.flight()));
         }
         if self.retained.is_empty() && self.retained_bytes != 0 {

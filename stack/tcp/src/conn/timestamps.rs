@@ -11,8 +11,10 @@
 //! Source: RFC 7323 s3 to s5. Cost: one shift, two additions and one comparison per segment.
 
 use ironwarp_types::{Nanos, Seq};
+use serde::{Deserialize, Serialize};
 
 use crate::header::Timestamps;
+use crate::saved::Rebase;
 
 /// A tick is 2^20 ns, 1.05 ms.
 const TICK_SHIFT: u32 = 20;
@@ -21,7 +23,7 @@ const TICK_SHIFT: u32 = 20;
 const TS_RECENT_LIFETIME: Nanos = Nanos::from_secs(24 * 24 * 3_600);
 
 /// The timestamp state of one connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct TimestampState {
     /// TS.Recent: the value that we echo. Older segments are rejected.
     pub(crate) ts_recent: u32,
@@ -35,6 +37,12 @@ pub(crate) struct TimestampState {
 impl TimestampState {
     pub(crate) fn new(offset: u32) -> Self {
         TimestampState { ts_recent: 0, last_ack_sent: Seq(0), ts_recent_at: Nanos::ZERO, offset }
+    }
+
+    /// A saved state has the value that the clock shows in place of its offset.
+    pub(crate) fn rebase(&mut self, clock: Rebase) {
+        clock.time(&mut self.ts_recent_at);
+        self.offset = self.offset.wrapping_add(clock.periods(TICK_SHIFT));
     }
 
     /// The peer's SYN, numbered `irs`, has arrived.

@@ -30,7 +30,7 @@ impl<P: Port> Tcp<P> {
         equal("free slots", self.free.len(), self.slots.len() - taken)
     }
 
-    fn check_conn(&self, conn: &Conn) -> Result<(), String> {
+    pub(super) fn check_conn(&self, conn: &Conn) -> Result<(), String> {
         conn.check()?;
         check_received(conn, &self.shared.rx)?;
         self.check_retained(conn)?;

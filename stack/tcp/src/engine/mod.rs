@@ -15,6 +15,7 @@ mod isn;
 mod listeners;
 mod open;
 mod rx_stream;
+mod saved;
 mod shortage;
 mod time_wait;
 mod transport;

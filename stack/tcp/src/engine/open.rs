@@ -212,7 +212,7 @@ impl<P: Port> Tcp<P> {
     }
 
     /// Reserves a slot and an initial sequence number for a new connection.
-    fn reserve_slot(&mut self, now: Nanos, flow: Flow, hash: u32, path: Path) -> Option<NewConn> {
+    pub(super) fn reserve_slot(&mut self, now: Nanos, flow: Flow, hash: u32, path: Path) -> Option<NewConn> {
         let reused_snd_nxt = self.reused_snd_nxt.take();
         let slot = *self.free.last()?;
         self.flows.insert(hash, slot).ok()?;
@@ -241,7 +241,7 @@ const REUSED_ISS_GAP: u32 = 1 << 16;
 
 /// RFC 9293 s3.9.1.1, MUST-46: returns whether an endpoint is not a single host's. `net` checks
 /// subnet broadcast addresses.
-fn is_invalid_endpoint(end: SocketAddr) -> bool {
+pub(super) fn is_invalid_endpoint(end: SocketAddr) -> bool {
     let broadcast = matches!(end.ip(), IpAddr::V4(v4) if v4.is_broadcast());
     end.port() == 0 || end.ip().is_unspecified() || end.ip().is_multicast() || broadcast
 }

@@ -2,7 +2,7 @@
 
 use ironwarp_llp::{
     Abort, Arrival, ConnectionInfo, ListenError, PathErrorOutcome, PayloadReader, Progress, ResourceUsage,
-    Transport, UnitSource,
+    RestoreError, SaveError, Transport, UnitSource,
 };
 use ironwarp_net::{IcmpError, IcmpErrorKind, Net, Path, TcpSegment};
 use ironwarp_port::{Port, Wires};
@@ -198,6 +198,20 @@ impl<P: Port> Transport for Tcp<P> {
         reader: impl PayloadReader<LentBytes<P::Frame>, R>,
     ) -> Result<Arrival<R>, P::Frame> {
         self.on_fast_frame(now, network, frame, wires, reader)
+    }
+
+    fn save(&self, now: Nanos, id: ConnId) -> Result<Vec<u8>, SaveError> {
+        self.save(now, id)
+    }
+
+    fn restore(
+        &mut self,
+        now: Nanos,
+        saved: &[u8],
+        path: impl FnOnce(&Flow, u32) -> Option<Path>,
+        wires: &mut Wires<P>,
+    ) -> Result<ConnId, RestoreError> {
+        self.restore(now, saved, path, wires)
     }
 
     fn report_out_of_order(&mut self, id: ConnId) {

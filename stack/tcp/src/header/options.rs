@@ -12,6 +12,7 @@
 use arrayvec::ArrayVec;
 use ironwarp_net::TIMESTAMPS_HEAD;
 use ironwarp_types::Seq;
+use serde::{Deserialize, Serialize};
 
 use super::{Flags, TIMESTAMPS_BYTES, Timestamps};
 
@@ -38,7 +39,7 @@ pub(super) fn parse_timestamps(data: &[u8]) -> Option<Timestamps> {
 
 /// A range held by the receiver: `start` is its first sequence number, `end` the one after its
 /// last.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct SackBlock {
     pub(crate) start: Seq,
     pub(crate) end: Seq,

@@ -59,6 +59,12 @@ pub(crate) struct List {
     emergency_nodes: u16,
 }
 
+impl Default for List {
+    fn default() -> Self {
+        List::with_reserve(0)
+    }
+}
+
 impl List {
     /// An empty list. [`Arena::new`] takes the sum of all reserves.
     pub(crate) const fn with_reserve(reserve: u16) -> Self {

@@ -2,11 +2,12 @@
 
 use ironwarp_port::Sealed;
 use ironwarp_types::{Nanos, Seq};
+use serde::{Deserialize, Serialize};
 
 use super::NIL;
 
 /// The transmission state of a unit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum UnitState {
     /// Pulled and never sent, because it exceeds the peer's window.
     Unsent,

@@ -42,7 +42,7 @@ const IN_ORDER_FRAMES_SOFT_MAX: u16 = 64;
 pub(crate) struct RxFull;
 
 /// One connection's received frames.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RxQueues {
     pub(crate) in_order: List,
     pub(crate) out_of_order: List,

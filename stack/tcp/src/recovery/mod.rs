@@ -22,6 +22,7 @@ mod scoreboard;
 mod tlp;
 
 use ironwarp_types::Seq;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use rack::{Delivered, Rack};
 pub(crate) use scoreboard::{Scoreboard, delivered_unit, join_lost_parts, split_unit};
@@ -31,7 +32,7 @@ use crate::congestion::Prr;
 use tlp::Tlp;
 
 /// The phase of loss recovery.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum RecoveryPhase {
     /// No loss is known.
     Open,
@@ -44,7 +45,7 @@ pub(crate) enum RecoveryPhase {
 }
 
 /// The recovery state of one connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Recovery {
     pub(crate) phase: RecoveryPhase,
     /// Acknowledgements need full processing, because of a current or recent loss.
@@ -130,6 +131,12 @@ impl Recovery {
     #[cold]
     pub(crate) fn renew_cwr(&mut self, snd_nxt: Seq) {
         self.cwr_due |= self.cwr_at == snd_nxt;
+    }
+
+    /// Returns whether a saved state has the count that [`Prr`] divides by.
+    pub(crate) fn is_valid(&self) -> bool {
+        let reduces = matches!(self.phase, RecoveryPhase::FastRecovery | RecoveryPhase::Cwr);
+        !reduces || self.prr.has_begun()
     }
 
     /// Returns whether lost units are being repaired.

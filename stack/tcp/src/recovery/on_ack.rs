@@ -318,7 +318,7 @@ impl Conn {
         if matches!(snd.recovery.phase, RecoveryPhase::FastRecovery | RecoveryPhase::Cwr) {
             let emss = u32::from(snd.emss);
             let more = snd.recovery.prr.on_ack(ack_info.delivered, pipe, snd.cc.ssthresh(), emss);
-            snd.cc.set_cwnd(pipe + more);
+            snd.cc.set_cwnd(pipe.saturating_add(more));
             snd.cc.on_ecn_feedback(&acked);
         } else if snd.recovery.held {
             // RFC 3168 s6.1.2: an ACK with an echo does not open the window.

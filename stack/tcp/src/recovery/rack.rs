@@ -9,6 +9,9 @@
 //! meaningful. Source: RFC 8985 s6. Cost: a few compares per delivered segment, no division.
 
 use ironwarp_types::{Nanos, Seq};
+use serde::{Deserialize, Serialize};
+
+use crate::saved::Rebase;
 
 /// Duplicate ACKs or SACKed segments that indicate a loss while no reordering was seen
 /// (RFC 5681 s3.2).
@@ -30,7 +33,7 @@ pub(crate) struct Delivered {
 }
 
 /// The smallest round trips of this epoch and of the previous one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct MinRtt {
     current: Nanos,
     before: Nanos,
@@ -62,7 +65,7 @@ impl MinRtt {
 }
 
 /// The RACK state of one connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Rack {
     /// The transmission time (RACK.xmit_ts) and the end of the most recently sent segment that was
     /// delivered.
@@ -95,6 +98,12 @@ impl Rack {
             reo_wnd_mult: 1,
             reo_wnd_persist: 0,
         }
+    }
+
+    /// A saved state has the distance of the epoch from that of the clock.
+    pub(crate) fn rebase(&mut self, clock: Rebase) {
+        clock.time(&mut self.sent_at);
+        self.min_rtt.epoch = self.min_rtt.epoch.wrapping_sub(clock.periods(MIN_RTT_EPOCH_SHIFT));
     }
 
     /// Steps 1 to 3: a segment was acknowledged or SACKed.

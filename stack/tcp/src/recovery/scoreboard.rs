@@ -20,13 +20,14 @@
 
 use ironwarp_port::Sealed;
 use ironwarp_types::{Nanos, Seq};
+use serde::{Deserialize, Serialize};
 
 use super::rack::{Delivered, Rack};
 use crate::header::SackBlock;
 use crate::queue::{Arena, List, NIL, Unit, UnitState};
 
 /// The sums over the units of a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Scoreboard {
     /// Sequence numbers in [`UnitState::Sacked`] units. For a peer without SACK: the estimate from
     /// its duplicate ACKs.
@@ -35,7 +36,12 @@ pub(crate) struct Scoreboard {
     pub(crate) lost: u32,
     pub(crate) sacked_units: u16,
     /// No unit before this node is lost; [`NIL`] when unknown.
+    #[serde(skip, default = "unknown")]
     next_lost_hint: u32,
+}
+
+fn unknown() -> u32 {
+    NIL
 }
 
 /// The result of a loss scan.

@@ -7,9 +7,10 @@
 //! Source: RFC 8985 s7. Independent of timers and segments.
 
 use ironwarp_types::{Nanos, Seq};
+use serde::{Deserialize, Serialize};
 
 /// The probe state of one connection.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tlp {
     /// SND.NXT when the probe was sent, until its result is known (TLP.end_seq).
     end_seq: Option<Seq>,

@@ -7,7 +7,8 @@ use ironwarp_port::memory::{self, FarEnd, MemoryConfig, MemoryControl, MemoryFra
 use ironwarp_port::{Burst, Frame, Wire, Wires};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{
-    Arrival, ByteStream, ConnId, Lent, LentBytes, Tcp, TcpConfig, TcpEvents, Transmitted, UnitSource,
+    Arrival, ByteStream, ConnId, Lent, LentBytes, RestoreError, Tcp, TcpConfig, TcpEvents, Transmitted,
+    UnitSource,
 };
 use ironwarp_types::{Flow, MacAddr, Nanos};
 
@@ -89,6 +90,16 @@ impl Node {
         let flow = Flow { local: addr(self.host, local_port), remote };
         let path = self.path_to(remote_host);
         self.tcp.connect(self.now, flow, path, &mut self.wires).expect("a free slot")
+    }
+
+    /// Restores a connection that was saved on this host.
+    pub fn restore(&mut self, saved: &[u8]) -> Result<ConnId, RestoreError> {
+        let net = &self.net;
+        let path = |flow: &Flow, _| match flow.remote.ip().is_ipv4() {
+            true => Some(net.path_to(flow, mac(self.host ^ 3))),
+            false => None,
+        };
+        self.tcp.restore(self.now, saved, path, &mut self.wires)
     }
 
     /// Processes an arriving frame.
