@@ -6,9 +6,11 @@
 
 use ironwarp_arch::one_pass::{CrcAndSum, Kernel};
 use ironwarp_arch::{checksum, crc32c};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// The frame around the segments of a stream, in both directions.
-pub trait Framing: Default {
+pub trait Framing: Default + Serialize + DeserializeOwned {
     /// Octets of a frame in front of its ULPDU, the DDP segment.
     const HEAD_BYTES: usize;
 

@@ -9,7 +9,7 @@ use ironwarp_types::Seq;
 use super::{DdpFault, Untagged};
 
 /// The receiving side of one queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct UntaggedQueue {
     msn: Seq,
     /// Octets of the current message that were placed.

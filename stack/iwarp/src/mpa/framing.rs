@@ -10,7 +10,7 @@ use super::startup::Markers;
 use crate::framing::{Framing, OnePassFrame};
 
 /// The FPDUs of both directions of one stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Mpa {
     /// CRCs are in use.
     pub(crate) crc: bool,

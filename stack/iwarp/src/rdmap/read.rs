@@ -24,7 +24,7 @@ const _: () = assert!(READ_REQUEST_BYTES == 28);
 pub(super) const RTR_READS: u16 = 1;
 
 /// The fields of a Read Request (RFC 5040 s4.4, figure 6).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ReadRequest {
     /// The buffer of the requester. The responder copies this field to the response and does not
     /// interpret it.
@@ -138,6 +138,28 @@ impl OutstandingRequests {
         if self.reads.is_empty() {
             self.reads.push_back(read);
         }
+    }
+
+    /// Continues with saved requests, of which the oldest has got `placed` octets. Returns whether
+    /// they are possible.
+    pub fn restore(
+        &mut self,
+        ord: u16,
+        requests: impl Iterator<Item = OutstandingRequest>,
+        placed: u32,
+    ) -> bool {
+        self.set_ord(ord);
+        for request in requests {
+            // The indication needs no room.
+            if !(self.reads.is_empty() || self.has_room()) || !self.reserve() {
+                return false;
+            }
+            self.reads.push_back(request);
+        }
+        let oldest = self.reads.front_mut();
+        let bytes = oldest.as_ref().map_or(0, |request| request.bytes);
+        oldest.into_iter().for_each(|request| request.placed = placed);
+        self.ord == ord && placed <= bytes
     }
 
     /// RFC 5040 s6.1: returns whether another request may be outstanding.

@@ -25,7 +25,7 @@ use super::{AtomicRequest, Opcode, READ_QUEUE, ReadRequest, TerminatedHeaders};
 use crate::ddp::{UNTAGGED_BYTES, Untagged};
 
 /// A Read of the peer that is not completely answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct InboundRead {
     /// The request.
     pub request: ReadRequest,
@@ -132,6 +132,27 @@ impl ResponderQueue {
     /// Sets the negotiated IRD. The depth of creation is the upper limit.
     pub fn set_ird(&mut self, ird: u16) {
         self.ird = ird.min(self.depth);
+    }
+
+    /// Returns the largest number of responses.
+    pub fn ird(&self) -> u16 {
+        self.ird
+    }
+
+    /// Returns the responses, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &ResponderEntry> {
+        self.responses.iter()
+    }
+
+    /// Continues with saved responses, none of which is with another core. Returns whether they are
+    /// possible.
+    pub fn restore(&mut self, ird: u16, responses: Vec<ResponderEntry>) -> bool {
+        self.set_ird(ird);
+        let fit = responses.len() <= ird.into() && (responses.is_empty() || self.reserve());
+        let is_completed = |entry: &&ResponderEntry| matches!(entry, ResponderEntry::Completed { .. });
+        self.begun = responses.iter().take_while(is_completed).count() as u16;
+        self.responses.extend(responses.into_iter().take_while(|_| fit));
+        fit && self.ird == ird && self.is_consistent()
     }
 
     /// Returns whether a buffer of queue 1 is free.

@@ -12,7 +12,7 @@ use super::{ATOMIC_RESPONSE_QUEUE, Opcode, READ_QUEUE, SEND_QUEUE, TERMINATE_QUE
 use crate::ddp::Untagged;
 
 /// The differences of a stream from the RFC.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Rfc7306Profile {
     /// Swap is supported.
     pub swap: bool,

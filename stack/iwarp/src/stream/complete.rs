@@ -7,6 +7,7 @@
 
 use ironwarp_mem::{CoreMem, Epoch};
 use ironwarp_stats::Counter;
+use serde::{Deserialize, Serialize};
 
 use super::{CompletionSink, Io, Stream, StreamState};
 use crate::completion::{Completion, CompletionOpcode, CompletionStatus};
@@ -23,6 +24,17 @@ pub(super) enum DoneWhen {
     Acked(u64),
     /// This epoch has passed, so no core uses the invalidated memory.
     Quiescent(Epoch),
+}
+
+/// A saved [`SendProgress`].
+#[derive(Serialize, Deserialize)]
+pub(super) struct SavedProgress {
+    /// For each begun request the octet that the peer has to acknowledge, if it waits for one.
+    acked_at: Vec<Option<u64>>,
+    pulled_bytes: u64,
+    acked_bytes: u64,
+    pub(super) reads_done: u32,
+    pub(super) rtr_read: bool,
 }
 
 /// What was acknowledged, and the condition of each request.
@@ -60,6 +72,43 @@ impl SendProgress {
         // An earlier connection, which fell back to revision 1, may have had more octets
         // acknowledged.
         self.acked_bytes = self.acked_bytes.min(startup_bytes_sent);
+    }
+
+    /// Returns the progress of the begun requests `begun`; `None` while a core may use memory whose
+    /// tag one of them invalidated.
+    pub(super) fn save(
+        &self,
+        mut begun: impl Iterator<Item = u32>,
+        memory: &CoreMem,
+    ) -> Option<SavedProgress> {
+        let mut acked_at = Vec::new();
+        begun.try_for_each(|seq| {
+            acked_at.push(match self.done_when(seq)? {
+                DoneWhen::Acked(end) => Some(*end),
+                DoneWhen::Quiescent(epoch) if !memory.is_quiescent(*epoch) => return None,
+                DoneWhen::Now | DoneWhen::Quiescent(_) => None,
+            });
+            Some(())
+        })?;
+        let SendProgress { pulled_bytes, acked_bytes, reads_done, rtr_read, .. } = *self;
+        Some(SavedProgress { acked_at, pulled_bytes, acked_bytes, reads_done, rtr_read })
+    }
+
+    /// Continues with the saved progress of `begun` requests from `head` on. Returns whether it is
+    /// possible.
+    pub(super) fn restore(&mut self, head: u32, begun: u32, saved: &SavedProgress) -> bool {
+        for (seq, end) in (0..).map(|at| head.wrapping_add(at)).zip(&saved.acked_at) {
+            self.set_done_when(seq, end.map_or(DoneWhen::Now, DoneWhen::Acked));
+        }
+        let SavedProgress { pulled_bytes, acked_bytes, reads_done, rtr_read, .. } = *saved;
+        (self.pulled_bytes, self.acked_bytes) = (pulled_bytes, acked_bytes);
+        (self.reads_done, self.rtr_read) = (reads_done, rtr_read);
+        saved.acked_at.len() == begun as usize
+            && saved.acked_at.len() <= self.done_when.len()
+            && saved.acked_at.iter().flatten().all(|end| *end <= pulled_bytes)
+            && self.is_consistent()
+            // The indication is answered before all requests.
+            && !(rtr_read && reads_done > 0)
     }
 
     /// TCP has pulled `bytes` more.

@@ -10,7 +10,7 @@ use ironwarp_mem::{Access, AccessError, AccessScope, CoreMem, Span};
 use crate::wr::SgeList;
 
 /// The position of the next octet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct SgeCursor {
     element: u8,
     offset: u32,

@@ -26,6 +26,7 @@ mod local;
 mod out_of_order;
 mod receive;
 mod rtr;
+mod saved;
 mod transmit;
 
 #[cfg(test)]
@@ -269,17 +270,7 @@ impl<F: Framing> Stream<F> {
     /// Enters full operation: both directions carry only FPDUs from now on.
     pub fn start(&mut self, start: StreamStart<F>) {
         if self.state == StreamState::Idle {
-            self.state = StreamState::Open;
-            self.framing = start.framing;
-            self.receiving = self.framing.is_ready();
-            self.start_out_of_order();
-            if self.config.fast_path {
-                self.fast = FastPaths {
-                    completes: 1,
-                    on: self.framing.is_fast(),
-                    places: self.out_of_order.is_none(),
-                };
-            }
+            self.enter_full_operation(start.framing);
             self.rtr_awaited = start.rtr_awaited;
             if let Some(ReadDepths { ird, ord }) = start.reads {
                 self.responses.set_ird(ird);
@@ -287,6 +278,17 @@ impl<F: Framing> Stream<F> {
             }
             self.sender.start(start.role, start.rtr_to_send);
             self.send_progress.start(start.startup_bytes_sent);
+        }
+    }
+
+    fn enter_full_operation(&mut self, framing: F) {
+        self.state = StreamState::Open;
+        self.framing = framing;
+        self.receiving = self.framing.is_ready();
+        self.start_out_of_order();
+        if self.config.fast_path {
+            self.fast =
+                FastPaths { completes: 1, on: self.framing.is_fast(), places: self.out_of_order.is_none() };
         }
     }
 

@@ -19,6 +19,10 @@ use crate::rdmap::{Opcode, OutstandingRequest, READ_QUEUE, ReadRequest, SEND_QUE
 /// checked.
 const RTR_STAG: STag = STag(1);
 
+/// The request of an indication that is a Read, until it is answered.
+pub(super) const RTR_REQUEST: OutstandingRequest =
+    OutstandingRequest::new(RTR_READ.sink_stag, RTR_READ.sink_to, RTR_READ.bytes, 0);
+
 /// An empty Read.
 const RTR_READ: ReadRequest =
     ReadRequest { sink_stag: RTR_STAG, sink_to: 0, bytes: 0, source_stag: RTR_STAG, source_to: 0 };
@@ -46,8 +50,7 @@ impl<F: Framing> Stream<F> {
         let Some(written) = written else { return 0 };
         self.sender.gate = Gate::Open;
         if rtr == Rtr::Read {
-            let ReadRequest { sink_stag, sink_to, bytes, .. } = RTR_READ;
-            self.outstanding.push_rtr(OutstandingRequest::new(sink_stag, sink_to, bytes, 0));
+            self.outstanding.push_rtr(RTR_REQUEST);
             self.send_progress.rtr_read = true;
         }
         stats.count(Counter::IwarpTxFpdus);

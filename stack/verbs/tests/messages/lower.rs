@@ -21,7 +21,7 @@ use ironwarp_testkit::messages::{MESSAGE_BYTES_MAX, Messages, Readable};
 pub struct OverMessages<P>(PhantomData<P>);
 
 /// DDP segments as they are.
-#[derive(Default)]
+#[derive(Default, serde::Serialize, serde::Deserialize)]
 pub struct Segments;
 
 impl Framing for Segments {

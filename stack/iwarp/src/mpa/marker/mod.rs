@@ -49,11 +49,27 @@ pub const fn bytes_beside_markers(room: usize) -> usize {
 }
 
 /// The position of one direction of a stream between two markers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "u16", into = "u16")]
 pub struct MarkerState {
     /// Octets since the start of the last marker: a multiple of four below 512. With 0, a marker is
     /// next.
     since_marker: u16,
+}
+
+impl TryFrom<u16> for MarkerState {
+    type Error = &'static str;
+
+    fn try_from(since_marker: u16) -> Result<Self, Self::Error> {
+        let is_position = usize::from(since_marker) < INTERVAL_BYTES && since_marker.is_multiple_of(4);
+        if is_position { Ok(MarkerState { since_marker }) } else { Err("no position between two markers") }
+    }
+}
+
+impl From<MarkerState> for u16 {
+    fn from(state: MarkerState) -> u16 {
+        state.since_marker
+    }
 }
 
 impl MarkerState {

@@ -34,7 +34,7 @@ bitflags::bitflags! {
 }
 
 /// One kind of ready-to-receive indication.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Rtr {
     /// A Send of no octets. It consumes no receive.
     Send,
@@ -45,7 +45,7 @@ pub enum Rtr {
 }
 
 /// The read depths of one side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct ReadDepths {
     /// Reads of the peer that may be outstanding here.
     pub ird: u16,

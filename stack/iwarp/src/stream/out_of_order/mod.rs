@@ -72,7 +72,7 @@ impl Stream<Mpa> {
     /// Returns whether [`Stream::on_out_of_order`] can place anything: the queue pair enabled it,
     /// and received data has markers and CRCs.
     pub fn places_out_of_order(&self) -> bool {
-        self.out_of_order.as_ref().is_some_and(|out_of_order| out_of_order.active)
+        self.out_of_order.as_ref().is_some_and(|out_of_order| out_of_order.is_active())
     }
 
     /// Places what is allowed of the bytes that arrived last beyond a gap. `scratch` is that of
@@ -181,6 +181,10 @@ impl<F: Framing> Stream<F> {
 }
 
 impl OutOfOrderPlacement {
+    pub(super) fn is_active(&self) -> bool {
+        self.active
+    }
+
     /// The next FPDU in order has `bytes` octets.
     #[inline]
     pub(super) fn on_next_in_order(&mut self, bytes: usize) {

@@ -10,7 +10,7 @@ use ironwarp_mem::AccessError;
 const OTHER: CoreId = CoreId(1);
 
 /// A responder on core 0 of two cores with this number of credits, and one word of each core.
-fn side(credits: usize) -> (Endpoint, Region, [u64; 2]) {
+pub(super) fn side(credits: usize) -> (Endpoint, Region, [u64; 2]) {
     let config = StreamConfig { extensions: Some(Rfc7306Profile::RFC_7306), ..config() };
     let mut side = Endpoint::started(config, Role::Responder, true);
     side.log.credits = credits;
@@ -24,7 +24,7 @@ fn side(credits: usize) -> (Endpoint, Region, [u64; 2]) {
 }
 
 /// Receives requests to add 1 to these words, numbered from 1.
-fn receive_requests(side: &mut Endpoint, region: &Region, indices: &[u64]) {
+pub(super) fn receive_requests(side: &mut Endpoint, region: &Region, indices: &[u64]) {
     for (msn, index) in (1..).zip(indices) {
         side.feed(&framed(&request(msn, at(region, *index), AtomicOp::add(1)))).unwrap();
     }
@@ -35,7 +35,7 @@ fn forwarded_ops(side: &Endpoint) -> Vec<(CoreId, u32)> {
 }
 
 /// Returns the original values in the next unit.
-fn sent_originals(side: &mut Endpoint) -> Vec<u64> {
+pub(super) fn sent_originals(side: &mut Endpoint) -> Vec<u64> {
     let original = |ulpdu: &Vec<u8>| u64::from_be_bytes(*ulpdu.last_chunk().unwrap());
     ulpdus(&side.pull(SEGMENT_BYTES)).iter().map(original).collect()
 }

@@ -9,7 +9,7 @@ use crate::framing::OnePassFrame;
 const MESSAGE_MAX: usize = 516;
 
 /// Segments as they are.
-#[derive(Default)]
+#[derive(Default, serde::Serialize, serde::Deserialize)]
 struct Messages;
 
 impl Framing for Messages {

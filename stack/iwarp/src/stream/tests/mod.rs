@@ -15,6 +15,7 @@ mod out_of_order;
 mod responses;
 mod rfc5040_ordering;
 mod rtr;
+mod saved;
 mod tx_scheduling;
 
 use std::collections::VecDeque;

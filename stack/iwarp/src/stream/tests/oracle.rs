@@ -5,15 +5,15 @@ use proptest::prelude::*;
 use super::*;
 
 #[derive(Clone, Debug)]
-enum Op {
+pub(super) enum Op {
     Send(usize),
     Write(usize, usize),
     Read(usize, usize),
 }
 
-const AREA: usize = 8192;
+pub(super) const AREA: usize = 8192;
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+pub(super) fn ops() -> impl Strategy<Value = Vec<Op>> {
     let bytes = prop_oneof![Just(0usize), 1..100usize, 1..6000usize];
     let at = 0..AREA - 6000;
     let op = prop_oneof![
@@ -26,14 +26,14 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 /// The memory of one side: the source of Sends, the area that the peer writes and reads, and the
 /// sinks of Reads and receives.
-struct Areas {
-    source: Region,
-    target: Region,
+pub(super) struct Areas {
+    pub(super) source: Region,
+    pub(super) target: Region,
     sinks: Vec<Region>,
     inboxes: Vec<Region>,
 }
 
-fn areas(side: &mut Endpoint, incoming: &[Op], outgoing: &[Op], seed: u8) -> Areas {
+pub(super) fn areas(side: &mut Endpoint, incoming: &[Op], outgoing: &[Op], seed: u8) -> Areas {
     let area = |add: u8| pattern(AREA).iter().map(|byte| byte.wrapping_add(add)).collect::<Vec<u8>>();
     let (source, target) = (side.region(AREA, EVERYTHING), side.region(AREA, EVERYTHING));
     source.write_at(0, &area(seed)).unwrap();
@@ -54,7 +54,7 @@ fn areas(side: &mut Endpoint, incoming: &[Op], outgoing: &[Op], seed: u8) -> Are
     made
 }
 
-fn post_all(side: &mut Endpoint, ops: &[Op], local: &Areas, peer: &Areas) {
+pub(super) fn post_all(side: &mut Endpoint, ops: &[Op], local: &Areas, peer: &Areas) {
     let (stag, base) = remote(&peer.target);
     let mut sinks = local.sinks.iter();
     for (wr_id, op) in ops.iter().enumerate() {
@@ -73,7 +73,14 @@ fn post_all(side: &mut Endpoint, ops: &[Op], local: &Areas, peer: &Areas) {
 }
 
 /// Checks one direction against the model: `ops` from `from` to `to`.
-fn check(ops: &[Op], from: &Areas, to: &Areas, target_before: &[u8], sender: &Endpoint, receiver: &Endpoint) {
+pub(super) fn check(
+    ops: &[Op],
+    from: &Areas,
+    to: &Areas,
+    target_before: &[u8],
+    sender: &Endpoint,
+    receiver: &Endpoint,
+) {
     let (source, peer_source) = (Endpoint::bytes(&from.source), Endpoint::bytes(&to.source));
     let mut target = target_before.to_vec();
     let (mut inboxes, mut sinks) = (to.inboxes.iter(), from.sinks.iter());

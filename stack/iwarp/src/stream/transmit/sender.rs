@@ -6,6 +6,7 @@ use crate::stream::Role;
 use crate::stream::cursor::SgeCursor;
 
 /// The state of the send side.
+#[derive(Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub(in crate::stream) struct Sender {
     pub(in crate::stream) gate: Gate,
     /// The last message came from the send queue, so a response is next.
@@ -15,10 +16,12 @@ pub(in crate::stream) struct Sender {
     /// A part of the request was sent.
     pub(in crate::stream) under_way: bool,
     /// The request waits until no core uses the steering tag that it binds.
+    #[serde(skip)]
     pub(in crate::stream) awaits_quiescence: bool,
     pub(in crate::stream) sent: u32,
     pub(in crate::stream) cursor: SgeCursor,
     /// The sum of the last unit, if it was computed with the copy.
+    #[serde(skip)]
     pub(in crate::stream) unit_sum: Option<u32>,
     /// The next message numbers on queue 0 and on queue 1.
     pub(in crate::stream) send_msn: u32,
@@ -28,7 +31,7 @@ pub(in crate::stream) struct Sender {
 }
 
 /// Whether requests may be sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(in crate::stream) enum Gate {
     /// RFC 5044 s7.1.2, rule 4: a responder waits for the initiator's first FPDU.
     Closed,
