@@ -7,16 +7,12 @@ use core::ops::Deref;
 use ironwarp_iwarp::Terminate;
 use ironwarp_iwarp::mpa::startup::ReadDepths;
 
-use crate::objects::CmParams;
 use crate::{CompletionQueue, QueuePair, SharedReceiveQueue};
 
 /// Private data of the peer's application from connection set-up (RFC 5044 s7.1.1), at most 512
 /// bytes. A slice of bytes behind a pointer, so that an event is small.
-#[derive(Clone, Default)]
-pub struct PrivateData {
-    /// `None` if it is empty.
-    params: Option<Box<CmParams>>,
-}
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct PrivateData(Box<[u8]>);
 
 impl PrivateData {
     /// Returns empty private data.
@@ -24,14 +20,15 @@ impl PrivateData {
         PrivateData::default()
     }
 
-    /// Returns the private data in `params`.
-    pub(crate) fn in_params(params: Box<CmParams>) -> Self {
-        PrivateData { params: Some(params) }
-    }
-
     /// Returns the bytes.
     pub fn as_slice(&self) -> &[u8] {
-        self.params.as_deref().map_or(&[], CmParams::private_data)
+        &self.0
+    }
+}
+
+impl From<&[u8]> for PrivateData {
+    fn from(bytes: &[u8]) -> Self {
+        PrivateData(bytes.into())
     }
 }
 
@@ -42,14 +39,6 @@ impl Deref for PrivateData {
         self.as_slice()
     }
 }
-
-impl PartialEq for PrivateData {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_slice() == other.as_slice()
-    }
-}
-
-impl Eq for PrivateData {}
 
 impl fmt::Debug for PrivateData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

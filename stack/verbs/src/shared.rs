@@ -233,7 +233,7 @@ pub(crate) struct SlotLease {
 }
 
 /// The tables of a core.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum SlotTable {
     QueuePairs,
     CompletionQueues,

@@ -147,10 +147,12 @@ fn the_srq_limit_event_is_raised_once_for_each_arming() {
     shared.send(0, b"3 left");
     shared.received(1);
     assert_eq!(lows(&shared), 0);
+    shared.pair.far.ctx.arm_events();
     shared.send(1, b"2 left");
     shared.received(1);
     shared.pair.turn();
     assert_eq!(lows(&shared), 1);
+    assert_eq!(rustix::io::read(shared.pair.far.ctx.event_fd(), &mut [0; 8]), Ok(8), "a wake-up");
     shared.send(0, b"1 left");
     shared.received(1);
     shared.pair.turn();

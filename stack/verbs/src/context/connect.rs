@@ -11,9 +11,9 @@ use ironwarp_types::Flow;
 
 use super::Context;
 use crate::core_loop::LEADER;
-use crate::core_loop::channel::{ControlMessage, CoreChannel, FirstStep};
+use crate::core_loop::channel::{ControlMessage, CoreChannel, FirstStep, Handover, Notification};
 use crate::error::VerbsError;
-use crate::event::{ConnectFailure, ConnectionRequest, Event};
+use crate::event::{ConnectFailure, ConnectionRequest};
 use crate::objects::{AcceptParams, ConnectParams, MpaRevision, QpState, QueuePair, RejectParams};
 
 /// The progress of [`Context::drain`].
@@ -96,10 +96,7 @@ impl Context {
         let revision = params.revision.map_or(self.shared.config.mpa.revision, MpaRevision::number);
         let cm_params = params.cm_params(&self.shared.config.mpa, revision, self.reads_max(qp)?)?;
         let core = self.select_core(qp, remote, params.canonical_source())?;
-        self.check_worker(core.into())?;
-        let half = self.assign_core(qp, core, params.extensions)?;
-        let first = FirstStep::Connect { remote, cm_params };
-        self.send_control(core.into(), ControlMessage::StartQp(half, first))
+        self.start_qp(qp, core, params.extensions, (FirstStep::Connect { remote }, Some(cm_params)))
     }
 
     /// Returns the core of the flow from `source` to `remote`, if the port of `source` determines
@@ -189,11 +186,8 @@ impl Context {
     ) -> Result<(), VerbsError> {
         let request = request.borrow();
         let cm_params = params.cm_params(&self.shared.config.mpa, request.enhanced, self.reads_max(qp)?)?;
-        let core = usize::from(request.core);
-        self.check_worker(core)?;
-        let half = self.assign_core(qp, request.core, params.extensions)?;
-        let first = FirstStep::Accept { request: (request.slot, request.generation), cm_params };
-        self.send_control(core, ControlMessage::StartQp(half, first))
+        let first = FirstStep::Accept { slot: request.slot, generation: request.generation };
+        self.start_qp(qp, request.core, params.extensions, (first, Some(cm_params)))
     }
 
     /// Rejects a request. The peer's application gets `private_data`.
@@ -224,10 +218,9 @@ impl Context {
         let request = request.borrow();
         let cm_params = params.cm_params(&self.shared.config.mpa, request.enhanced)?;
         let core = usize::from(request.core);
-        self.send_control(
-            core,
-            ControlMessage::Reject { request: (request.slot, request.generation), cm_params },
-        )
+        self.handover(core)?.reject_params.put(request.slot, cm_params);
+        let &ConnectionRequest { slot, generation, .. } = request;
+        self.send_control(core, ControlMessage::Reject { slot, generation })
     }
 
     /// Disconnects after everything posted was sent and acknowledged. Nothing more may be posted
@@ -287,9 +280,7 @@ impl Context {
     #[cold]
     fn abort_idle(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
         let core = self.requested_core(qp)?.unwrap_or_else(|| self.least_used_core());
-        self.check_worker(core.into())?;
-        let half = self.assign_core(qp, core, None)?;
-        self.send_control(core.into(), ControlMessage::StartQp(half, FirstStep::Abort))
+        self.start_qp(qp, core, None, (FirstStep::Abort, None))
     }
 
     /// One step of an orderly shutdown. Closes every connection of this context as
@@ -319,6 +310,11 @@ impl Context {
 
     fn disconnect_once(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
         if self.qp_state(qp)? == QpState::Draining { Ok(()) } else { self.disconnect(qp) }
+    }
+
+    /// Returns the tables beside the rings of a core.
+    pub(super) fn handover(&self, core: usize) -> Result<&Handover, VerbsError> {
+        Ok(&self.cores.get(core).ok_or(VerbsError::WorkerDropped)?.handover)
     }
 
     /// Fails if the worker of a core was dropped.
@@ -362,18 +358,19 @@ impl Context {
     /// A worker was dropped, and all its notifications are read: ends what still waited for it, one
     /// queue pair a call. A queue pair that never reached the core is idle again.
     #[cold]
-    pub(super) fn end_waiting(&mut self, core: usize) -> Option<Event> {
+    pub(super) fn end_waiting(&mut self, core: usize) -> Option<Notification> {
         let link = self.cores.get_mut(core).filter(|link| link.has_waiting())?;
         while let Some(message) = link.take_waiting() {
-            let ControlMessage::StartQp(half, first) = message else { continue };
+            let ControlMessage::StartQp { slot, first } = message else { continue };
+            let Some(half) = link.handover.qps.take(slot) else { continue };
             let qp = half.handle();
             let Some(app) = self.qps.get_mut(qp.index) else { continue };
             if app.unassign(half) {
                 return Some(match first {
                     FirstStep::Connect { .. } | FirstStep::Accept { .. } => {
-                        Event::ConnectFailed { qp, reason: ConnectFailure::WorkerDropped }
+                        Notification::ConnectFailed { qp, reason: ConnectFailure::WorkerDropped }
                     }
-                    FirstStep::Abort => Event::QueuePairFatal { qp },
+                    FirstStep::Abort => Notification::QueuePairFatal { qp },
                 });
             }
         }

@@ -163,8 +163,9 @@ impl Context {
             let (ring, consumer) = spsc::channel(app.depth as usize);
             let (reservations, armed, eventfd) =
                 (app.reservations.clone(), app.armed.clone(), app.eventfd.clone());
-            let half = CqCore::new(lease, CqParts { handle, ring, reservations, armed, eventfd });
-            self.send_control(core, ControlMessage::CreateCq(Box::new(half)))?;
+            let (slot, parts) = (lease.slot(), CqParts { handle, ring, reservations, armed, eventfd });
+            self.handover(core)?.cqs.put(slot, Box::new(CqCore::new(lease, parts)));
+            self.send_control(core, ControlMessage::CreateCq { slot })?;
             rings.push(CompletionRing { current: consumer, next: None });
         }
         let app = self.cq_mut(handle)?;
@@ -203,7 +204,8 @@ impl Context {
             let slot = app.slots[at];
             app.own_end()?.rings[at].next = Some(consumer);
             app.resize_depth = Some(depth);
-            self.send_control(core, ControlMessage::ResizeCq { slot, ring })?;
+            self.handover(core)?.cq_rings.put(slot, ring);
+            self.send_control(core, ControlMessage::ResizeCq { slot })?;
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ use crate::core_loop::channel::{ControlMessage, CoreChannel, Notification, conte
 use crate::error::{PostError, VerbsError};
 use crate::event::Event;
 use crate::objects::{CompletionQueue, QueuePair};
-use crate::shared::{ContextQuota, StackShared};
+use crate::shared::{ContextQuota, SlotTable, StackShared};
 use crate::wake::{CoreWaker, WakeSignal};
 use cq::AppCq;
 use qp::{AppQp, SplitDestroy};
@@ -109,13 +109,12 @@ impl Context {
         let event_signal = Arc::new(event_signal);
         let number = shared.alloc_context_id().ok_or(VerbsError::LimitReached("contexts"))?;
         let limits = &shared.config.limits;
-        let queue_pairs_max = limits.queue_pairs as usize;
         let cores = shared
             .cores
             .iter()
             .map(|core| {
                 let waker = CoreWaker(core.wake.clone());
-                let (ours, theirs) = context_channel(number, queue_pairs_max, &event_signal, waker);
+                let (ours, theirs) = context_channel(number, limits, &event_signal, waker);
                 core.new_contexts.push(theirs);
                 ours.waker.wake();
                 ours
@@ -340,18 +339,39 @@ impl Context {
         let in_ring = self.cores.get_mut(core)?.notifications.pop();
         in_ring
             .or_else(|| self.shared.cores.get(core)?.take_left(self.number))
-            .or_else(|| self.end_waiting(core).map(Notification::Event))
+            .or_else(|| self.end_waiting(core))
     }
 
     /// Records what later calls return: addresses of connections, peers without atomic operations,
-    /// free ports.
+    /// free ports. Frees the parameters of a set-up that has ended. Returns whether the application
+    /// gets the event.
     #[cold]
-    fn note_event(&mut self, event: &Event) {
+    fn may_report(&mut self, event: &Event) -> bool {
+        if let Some(Ok((core, slot))) = event.qp().map(|qp| self.assigned(qp)) {
+            drop(self.cores.get(core).and_then(|link| link.handover.cm_params.take(slot)));
+        }
         match *event {
             Event::PeerLacksAtomics { peer, .. } => self.cache_lacks_atomics(peer),
             Event::Established { qp, local, remote, .. } => self.set_flow(qp, Flow { local, remote }),
             Event::ListenFailed { local } => drop(self.shared.listening.release(self.number, local)),
             _ => {}
+        }
+        !self.is_of_split_destroy(event)
+    }
+
+    /// Frees the core's half of an object, which is in its place, and ends a queue pair.
+    #[cold]
+    fn on_returned(&mut self, core: usize, table: SlotTable, slot: u32) {
+        let Some(link) = self.cores.get(core) else { return };
+        match table {
+            SlotTable::CompletionQueues => drop(link.handover.cqs.take(slot)),
+            SlotTable::SharedReceiveQueues => drop(link.handover.srqs.take(slot)),
+            SlotTable::QueuePairs => {
+                drop(link.handover.cm_params.take(slot));
+                if let Some(half) = link.handover.qps.take(slot) {
+                    self.remove_qp(half.handle());
+                }
+            }
         }
     }
 
@@ -379,23 +399,16 @@ impl Context {
         }
         for core in 0..self.cores.len() {
             while let Some(notification) = self.next_notification(core) {
+                let event = self.cores.get_mut(core).and_then(|link| link.arrived.event(notification));
                 match notification {
-                    Notification::SrqLimitReached { srq, arming } => {
-                        if self.consume_arming(srq, arming) {
-                            return Some(Event::SrqLimitReached { srq });
-                        }
-                    }
-                    Notification::Event(event) => {
-                        self.note_event(&event);
-                        if !self.is_of_split_destroy(&event) {
+                    Notification::PeerHasAtomics(peer) => self.uncache_lacks_atomics(peer),
+                    Notification::Returned { table, slot } => self.on_returned(core, table, slot),
+                    Notification::SrqLimitReached { srq, arming } if !self.consume_arming(srq, arming) => {}
+                    _ => {
+                        if let Some(event) = event.filter(|event| self.may_report(event)) {
                             return Some(event);
                         }
                     }
-                    Notification::PeerHasAtomics(peer) => self.uncache_lacks_atomics(peer),
-                    Notification::QpReturned(qp) => self.on_qp_returned(&*qp),
-                    Notification::CqReturned(_)
-                    | Notification::SrqReturned(_)
-                    | Notification::CmParamsReturned(_) => {}
                 }
             }
         }
@@ -403,3 +416,6 @@ impl Context {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,11 +13,14 @@ use ironwarp_types::Flow;
 
 use super::{Context, ProtectionDomain, QpInfo};
 use crate::config::{AtomicExecution, Extensions};
+use crate::core_loop::channel::{ControlMessage, FirstStep};
 use crate::core_loop::{QpHalf, QpQueueSlots, QpSetup, SrqSlot};
 use crate::error::VerbsError;
 use crate::event::NegotiatedParams;
 use crate::numbers::QpNumber;
-use crate::objects::{CompletionQueue, QpAttr, QpControl, QpShared, QpState, QueuePair, SharedReceiveQueue};
+use crate::objects::{
+    CmParams, CompletionQueue, QpAttr, QpControl, QpShared, QpState, QueuePair, SharedReceiveQueue,
+};
 use crate::shared::{SlotLease, SlotTable};
 
 mod destroy;
@@ -196,14 +199,16 @@ impl Context {
         Ok(self.qp(qp)?.core)
     }
 
-    /// Assigns a slot on `core` to a queue pair and takes its core's half out, to be sent there.
-    /// The connection has the requested extensions, or the configured ones.
-    pub(super) fn assign_core(
+    /// Assigns a slot on `core` to a queue pair and hands its half to that core. The connection has
+    /// the requested extensions, or the configured ones.
+    pub(super) fn start_qp(
         &mut self,
         qp: QueuePair,
         core: u16,
         extensions: Option<Extensions>,
-    ) -> Result<Box<dyn QpHalf>, VerbsError> {
+        (first, params): (FirstStep, Option<Box<CmParams>>),
+    ) -> Result<(), VerbsError> {
+        self.check_worker(core.into())?;
         let extensions = extensions.unwrap_or(self.shared.config.rdmap.extensions).profile();
         let app = self.qp(qp)?;
         let state = app.shared.state();
@@ -225,7 +230,12 @@ impl Context {
         app.set_control(QpControl { assigned: Some((core, slot)), extensions, ..app.control });
         // After the slot is published: a thread that sees this state rings the core.
         app.shared.set(QpState::Connecting);
-        Ok(half)
+        let handover = self.handover(core.into())?;
+        handover.qps.put(slot, half);
+        if let Some(params) = params {
+            handover.cm_params.put(slot, params);
+        }
+        self.send_control(core.into(), ControlMessage::StartQp { slot, first })
     }
 
     /// Marks that the queue pair accepts no more requests.

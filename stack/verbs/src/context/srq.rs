@@ -121,12 +121,11 @@ impl Context {
         for core in cores_of(self.srq(handle)?.core, self.cores.len()) {
             let lease =
                 SlotLease::acquire(&self.shared, &self.quota, core as u16, SlotTable::SharedReceiveQueues)?;
-            places.push(lease.slot());
+            let slot = lease.slot();
+            places.push(slot);
             let (producer, consumer) = slots::ring(depth as usize);
-            self.send_control(
-                core,
-                ControlMessage::CreateSrq(Box::new(SrqCore::new(lease, handle, consumer))),
-            )?;
+            self.handover(core)?.srqs.put(slot, Box::new(SrqCore::new(lease, handle, consumer)));
+            self.send_control(core, ControlMessage::CreateSrq { slot })?;
             rings.push(producer);
         }
         let app = self.srq_mut(handle)?;

@@ -2,20 +2,23 @@
 //!
 //! Work goes through each queue pair's own rings; a doorbell names the queue pairs with new work.
 //! Everything rare is a [`ControlMessage`] to the core or a [`Notification`] from it. Each ring has
-//! one producer and one consumer, so neither side waits for the other. Boxes travel both ways: the
-//! core returns them, and the context's thread frees them.
+//! one producer and one consumer, so neither side waits for the other. Both messages are plain
+//! data. The core's halves of objects and the parameters of set-up lie beside the rings, in the
+//! [`Handover`]: a message says that one is in its place. The core puts them back, and the
+//! context's thread frees them.
 
 use core::mem::Discriminant;
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use ironwarp_mem::{Access, AtomicOp, AtomicTarget};
 use ironwarp_rings::{doorbell, spsc};
 
-use super::{CqCore, CqRing, QpHalf, SrqCore};
-use crate::event::Event;
-use crate::objects::{CmParams, SharedReceiveQueue};
+pub(crate) use super::handover::Handover;
+use super::notification::ArrivedData;
+pub(crate) use super::notification::Notification;
+use crate::config::LimitsConfig;
 use crate::wake::{CoreWaker, WakeSignal};
 
 /// Control messages in flight from one context to one core. Further ones wait in the context.
@@ -25,15 +28,17 @@ pub(crate) const CONTROL_MESSAGES_MAX: usize = 1024;
 pub(crate) const NOTIFICATIONS_MAX: usize = 1024;
 
 /// A request of a context to a core.
+#[derive(Clone, Copy)]
+#[repr(C)]
 pub(crate) enum ControlMessage {
     /// Takes the core's half of a queue pair, for its first step.
-    StartQp(Box<dyn QpHalf>, FirstStep),
+    StartQp { slot: u32, first: FirstStep },
     /// Takes the core's half of a completion queue.
-    CreateCq(Box<CqCore>),
+    CreateCq { slot: u32 },
     /// Takes the core's half of a shared receive queue.
-    CreateSrq(Box<SrqCore>),
-    /// Writes completions to another ring from now on.
-    ResizeCq { slot: u32, ring: CqRing },
+    CreateSrq { slot: u32 },
+    /// Writes completions to the ring in the queue's place from now on.
+    ResizeCq { slot: u32 },
     /// Requests one event when fewer receives than this are left in a shared receive queue.
     ArmSrq { slot: u32, limit: u32, arming: u32 },
     /// Returns the core's half of a shared receive queue.
@@ -47,8 +52,8 @@ pub(crate) enum ControlMessage {
     Listen { local: SocketAddr },
     /// Stops listening.
     Unlisten { local: SocketAddr },
-    /// Rejects a request.
-    Reject { request: (u32, u32), cm_params: Box<CmParams> },
+    /// Rejects the request of a slot and generation.
+    Reject { slot: u32, generation: u32 },
     /// Disconnects after everything posted was sent and acknowledged.
     Disconnect { slot: u32 },
     /// Resets the connection of a queue pair, which stays in the error state.
@@ -60,35 +65,26 @@ pub(crate) enum ControlMessage {
 }
 
 /// What a queue pair gets a core for.
+#[derive(Clone, Copy)]
+#[repr(C)]
 pub(crate) enum FirstStep {
-    /// Opens a connection.
-    Connect { remote: SocketAddr, cm_params: Box<CmParams> },
-    /// Accepts a request.
-    Accept { request: (u32, u32), cm_params: Box<CmParams> },
+    /// Opens a connection, with the parameters in the queue pair's place.
+    Connect { remote: SocketAddr },
+    /// Accepts the request of a slot and generation, with the parameters in the queue pair's place.
+    Accept { slot: u32, generation: u32 },
     /// Completes its receives, which a core does.
     Abort,
 }
 
-/// A message of a core to a context.
-pub(crate) enum Notification {
-    /// An event for the application.
-    Event(Event),
-    /// Fewer receives than the limit are left, which an arming by this number has set.
-    SrqLimitReached { srq: SharedReceiveQueue, arming: u32 },
-    /// A peer supports atomic operations, whatever was recorded.
-    PeerHasAtomics(IpAddr),
-    /// The core's half of a queue pair, returned.
-    QpReturned(Box<dyn QpHalf>),
-    /// The core's half of a completion queue, returned.
-    CqReturned(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<CqCore>),
-    /// The core's half of a shared receive queue, returned.
-    SrqReturned(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<SrqCore>),
-    /// The parameters of an executed message, returned to be freed.
-    CmParamsReturned(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<CmParams>),
-}
+/// Messages own nothing, and no thread's data: `Copy` excludes what frees memory, `Sync` most of
+/// what refers to some.
+const fn is_plain_data<T: Copy + Send + Sync + 'static>() {}
+const _: () = is_plain_data::<ControlMessage>();
+const _: () = is_plain_data::<Notification>();
 
 /// A context's end of the rings to one core.
 pub(crate) struct CoreChannel {
+    pub(crate) handover: Arc<Handover>,
     pub(crate) doorbell: doorbell::DoorbellSender,
     control: spsc::Producer<ControlMessage>,
     /// Messages that found the ring full, oldest first: at most a few for each object and
@@ -97,6 +93,7 @@ pub(crate) struct CoreChannel {
     /// Those of `waiting` that a later one replaces.
     replaceable: HashSet<(Discriminant<ControlMessage>, u32)>,
     pub(crate) notifications: spsc::Consumer<Notification>,
+    pub(crate) arrived: ArrivedData,
     /// Last: the core is woken when the rings above are abandoned.
     pub(crate) waker: CoreWaker,
 }
@@ -107,6 +104,7 @@ pub(crate) struct ContextChannel {
     pub(crate) number: u16,
     /// The context is gone, and no core listens for it any more.
     pub(crate) listeners_closed: bool,
+    pub(crate) handover: Arc<Handover>,
     pub(crate) doorbell: doorbell::DoorbellReceiver,
     pub(crate) control: spsc::Consumer<ControlMessage>,
     notifications: spsc::Producer<Notification>,
@@ -127,14 +125,14 @@ impl ControlMessage {
         match self {
             // A slot has one request at a time: what waits is for this request or for one that has
             // ended.
-            ControlMessage::Reject { request: (slot, _), .. }
+            ControlMessage::Reject { slot, .. }
             | ControlMessage::Disconnect { slot }
             | ControlMessage::Abort { slot }
             | ControlMessage::SetRemoteAccess { slot, .. }
             | ControlMessage::ArmSrq { slot, .. } => Some((core::mem::discriminant(self), *slot)),
-            ControlMessage::StartQp(..)
-            | ControlMessage::CreateCq(_)
-            | ControlMessage::CreateSrq(_)
+            ControlMessage::StartQp { .. }
+            | ControlMessage::CreateCq { .. }
+            | ControlMessage::CreateSrq { .. }
             | ControlMessage::ResizeCq { .. }
             | ControlMessage::DestroySrq { .. }
             | ControlMessage::DestroyQp { .. }
@@ -224,9 +222,8 @@ impl ContextChannel {
 
     /// Stores a notification in the ring, or returns it.
     fn push(&mut self, notification: Notification) -> Result<(), Notification> {
-        let is_event = matches!(notification, Notification::Event(_));
         self.notifications.push(notification)?;
-        if is_event {
+        if notification.is_event() {
             self.signal.fire();
         }
         Ok(())
@@ -270,7 +267,7 @@ impl ContextChannel {
         while self.links_changed != 0 {
             let port = self.links_changed.trailing_zeros() as u8;
             let up = self.links_up & 1 << port != 0;
-            if self.push(Notification::Event(Event::Link { port, up })).is_err() {
+            if self.push(Notification::Link { port, up }).is_err() {
                 break;
             }
             self.links_changed &= self.links_changed - 1;
@@ -299,28 +296,32 @@ impl ContextChannel {
     }
 }
 
-/// Creates the rings for context `number` and a core with at most `queue_pairs` queue pairs.
+/// Creates the rings for context `number` and a core.
 pub(crate) fn context_channel(
     number: u16,
-    queue_pairs: usize,
+    limits: &LimitsConfig,
     signal: &Arc<WakeSignal>,
     waker: CoreWaker,
 ) -> (CoreChannel, ContextChannel) {
-    let (doorbell_sender, doorbell_receiver) = doorbell::channel(queue_pairs);
+    let (doorbell_sender, doorbell_receiver) = doorbell::channel(limits.queue_pairs as usize);
     let (control_tx, control_rx) = spsc::channel(CONTROL_MESSAGES_MAX);
     let (notifications_tx, notifications_rx) = spsc::channel(NOTIFICATIONS_MAX);
+    let handover = Arc::new(Handover::new(limits));
     (
         CoreChannel {
+            handover: handover.clone(),
             doorbell: doorbell_sender,
             control: control_tx,
             waiting: VecDeque::new(),
             replaceable: HashSet::new(),
             notifications: notifications_rx,
+            arrived: ArrivedData::default(),
             waker,
         },
         ContextChannel {
             number,
             listeners_closed: false,
+            handover,
             doorbell: doorbell_receiver,
             control: control_rx,
             notifications: notifications_tx,
@@ -341,13 +342,13 @@ mod tests {
     #[test]
     fn a_link_that_flaps_while_unread_raises_one_event() {
         let signal = Arc::new(WakeSignal::new().unwrap());
-        let (mut core, mut context) = context_channel(0, 1, &signal, CoreWaker(None));
+        let (mut core, mut context) = context_channel(0, &LimitsConfig::default(), &signal, CoreWaker(None));
         for flap in 0..10 * NOTIFICATIONS_MAX {
             context.notify_link_change(1, flap % 2 == 0);
         }
         assert!(context.delayed.is_empty());
         let mut pushed = Vec::new();
-        while let Some(Notification::Event(Event::Link { port: 1, up })) = core.notifications.pop() {
+        while let Some(Notification::Link { port: 1, up }) = core.notifications.pop() {
             pushed.push(up);
             context.flush_delayed();
         }

@@ -34,9 +34,11 @@ mod connection;
 mod connection_table;
 mod cores;
 mod data_path;
+mod handover;
 mod housekeeping;
 mod lifecycle;
 pub(crate) mod lower;
+mod notification;
 mod path_refresh;
 mod stages;
 

@@ -6,7 +6,6 @@
 
 use super::AppQp;
 use crate::context::Context;
-use crate::core_loop::QpHalf;
 use crate::core_loop::channel::ControlMessage;
 use crate::error::VerbsError;
 use crate::event::Event;
@@ -126,11 +125,6 @@ impl Context {
         cq.apply_resize() || reclaimed > 0
     }
 
-    /// Removes a queue pair whose core's half came back.
-    pub(in crate::context) fn on_qp_returned(&mut self, half: &dyn QpHalf) {
-        self.remove_qp(half.handle());
-    }
-
     /// The worker of `core` was dropped before it learned that these queue pairs are destroyed.
     pub(in crate::context) fn remove_destroyed(&mut self, core: usize) {
         let is_there = |app: &AppQp| app.control.assigned.is_none_or(|(at, _)| usize::from(at) == core);
@@ -139,7 +133,8 @@ impl Context {
         left.into_iter().for_each(|qp| self.remove_qp(qp));
     }
 
-    fn remove_qp(&mut self, qp: QueuePair) {
+    /// Removes a queue pair. No core has its half.
+    pub(in crate::context) fn remove_qp(&mut self, qp: QueuePair) {
         let Some(mut app) = self.qps.remove(qp.index) else { return };
         self.split_destroys.retain(|one| one.qp != qp);
         if let Ok(cq) = self.cq_mut(app.send_cq) {

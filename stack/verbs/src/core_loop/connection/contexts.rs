@@ -5,17 +5,19 @@
 //! once.
 
 use core::any::Any;
+use std::sync::Arc;
 
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::{ConnectionManager, log_event};
+use crate::core_loop::QpCore;
 use crate::core_loop::channel::{ContextChannel, ControlMessage, FirstStep, Notification};
 use crate::core_loop::cores::{InterCoreMessage, LEADER};
 use crate::core_loop::data_path::DataPath;
+use crate::core_loop::handover::Handover;
 use crate::core_loop::lower::Lower;
-use crate::core_loop::{QpCore, QpHalf};
-use crate::event::Event;
+use crate::shared::SlotTable;
 
 /// Control messages taken from one context in one iteration, so that a flood of them does not
 /// starve frames.
@@ -110,21 +112,33 @@ impl<L: Lower> ConnectionManager<L> {
     }
 
     fn on_control(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16, message: ControlMessage) {
+        let Some(handover) = self.handover(context) else { return };
         match message {
-            ControlMessage::StartQp(qp, first) => self.start_qp(dp, now, context, (qp, first)),
-            ControlMessage::CreateCq(mut cq) => {
-                cq.context = context;
-                dp.queues.insert(cq);
+            ControlMessage::StartQp { slot, first } => self.start_qp(dp, now, context, slot, first),
+            ControlMessage::CreateCq { slot } => {
+                if let Some(mut cq) = handover.cqs.take(slot) {
+                    cq.context = context;
+                    dp.queues.insert(cq);
+                }
             }
-            ControlMessage::CreateSrq(mut srq) => {
-                srq.context = context;
-                dp.queues.insert_srq(srq);
+            ControlMessage::CreateSrq { slot } => {
+                if let Some(mut srq) = handover.srqs.take(slot) {
+                    srq.context = context;
+                    dp.queues.insert_srq(srq);
+                }
             }
-            ControlMessage::ResizeCq { slot, ring } => dp.queues.resize(slot, ring),
-            ControlMessage::ArmSrq { slot, limit, arming } => dp.queues.arm_srq(slot, limit, arming),
-            ControlMessage::DestroySrq { slot } => {
+            ControlMessage::ResizeCq { slot } if dp.queues.owns_cq(context, slot) => {
+                if let Some(ring) = handover.cq_rings.take(slot) {
+                    dp.queues.resize(slot, ring);
+                }
+            }
+            ControlMessage::ArmSrq { slot, limit, arming } if dp.queues.owns_srq(context, slot) => {
+                dp.queues.arm_srq(slot, limit, arming);
+            }
+            ControlMessage::DestroySrq { slot } if dp.queues.owns_srq(context, slot) => {
                 if let Some(srq) = dp.queues.remove_srq(slot) {
-                    self.send_notification(context, Notification::SrqReturned(srq));
+                    handover.srqs.put(slot, srq);
+                    self.send_returned(context, SlotTable::SharedReceiveQueues, slot);
                 }
             }
             ControlMessage::DestroyQp { slot, in_order } if self.owns_qp(dp, context, slot) => {
@@ -133,56 +147,62 @@ impl<L: Lower> ConnectionManager<L> {
                 }
                 self.destroy_qp(dp, now, slot);
             }
-            ControlMessage::DestroyCq { slot } => {
+            ControlMessage::DestroyCq { slot } if dp.queues.owns_cq(context, slot) => {
                 if let Some(cq) = dp.queues.remove(slot) {
-                    self.send_notification(context, Notification::CqReturned(cq));
+                    handover.cqs.put(slot, cq);
+                    self.send_returned(context, SlotTable::CompletionQueues, slot);
                 }
             }
             ControlMessage::Listen { local } => self.listen(dp, context, local),
             ControlMessage::Unlisten { local } => self.unlisten(dp, context, local),
-            ControlMessage::Reject { request, cm_params } => {
-                self.reject(dp, now, context, request, cm_params)
-            }
+            ControlMessage::Reject { slot, generation } => self.reject(dp, now, context, (slot, generation)),
             ControlMessage::Disconnect { slot } if self.owns_qp(dp, context, slot) => {
                 self.disconnect(dp, now, slot)
             }
             ControlMessage::Abort { slot } if self.owns_qp(dp, context, slot) => self.abort(dp, now, slot),
-            ControlMessage::Atomic { cq, wr_id, target, operation } => {
+            ControlMessage::Atomic { cq, wr_id, target, operation } if dp.queues.owns_cq(context, cq) => {
                 let outcome = dp.execute_local_atomic(&target, &operation);
                 dp.queues.on_local_atomic(cq, wr_id, (&operation, outcome));
             }
             ControlMessage::SetRemoteAccess { slot, granted } if self.owns_qp(dp, context, slot) => {
                 dp.qps.at(slot).into_iter().for_each(|qp| qp.stream.set_remote_access(granted));
             }
-            // The queue pair was destroyed before the message arrived.
-            ControlMessage::DestroyQp { .. }
+            // The object was destroyed before the message arrived, or is not of this context.
+            ControlMessage::ResizeCq { .. }
+            | ControlMessage::ArmSrq { .. }
+            | ControlMessage::DestroySrq { .. }
+            | ControlMessage::DestroyCq { .. }
+            | ControlMessage::Atomic { .. }
+            | ControlMessage::DestroyQp { .. }
             | ControlMessage::Disconnect { .. }
             | ControlMessage::SetRemoteAccess { .. }
             | ControlMessage::Abort { .. } => {}
         }
     }
 
+    /// Returns the tables beside the rings of a context.
+    pub(super) fn handover(&self, context: u16) -> Option<Arc<Handover>> {
+        Some(self.contexts.get(usize::from(context))?.as_ref()?.handover.clone())
+    }
+
     /// Takes the core's half of a queue pair of a context, and carries out its first step.
-    fn start_qp(
-        &mut self,
-        dp: &mut DataPath<L>,
-        now: Nanos,
-        context: u16,
-        (half, first): (Box<dyn QpHalf>, FirstStep),
-    ) {
+    fn start_qp(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16, slot: u32, first: FirstStep) {
+        let Some(handover) = self.handover(context) else { return };
+        let Some(half) = handover.qps.take(slot) else { return };
         let half: Box<dyn Any> = half;
         // The stack has one lower layer.
         let Ok(mut qp) = half.downcast::<QpCore<L>>() else { return };
-        let slot = qp.slot();
         // A doorbell before this message was ignored; set-up finds the work that it announced.
         qp.shared.bell.clear();
         qp.context = context;
         dp.queues.reset_share(slot, qp.handle, qp.share);
         dp.qps.insert(qp);
-        match first {
-            FirstStep::Connect { remote, cm_params } => self.connect(dp, now, slot, remote, cm_params),
-            FirstStep::Accept { request, cm_params } => self.accept(dp, now, request, slot, cm_params),
-            FirstStep::Abort => self.abort(dp, now, slot),
+        match (first, handover.cm_params.take(slot)) {
+            (FirstStep::Connect { remote }, Some(params)) => self.connect(dp, now, slot, remote, params),
+            (FirstStep::Accept { slot: request, generation }, Some(params)) => {
+                self.accept(dp, now, (request, generation), slot, params)
+            }
+            _ => self.abort(dp, now, slot),
         }
     }
 
@@ -203,15 +223,22 @@ impl<L: Lower> ConnectionManager<L> {
         }
     }
 
-    pub(crate) fn send_event(&mut self, context: u16, event: Event) {
-        self.log(&event);
-        self.send_notification(context, Notification::Event(event));
+    /// Sends an event to a context, and to the operator.
+    pub(crate) fn send_event(&mut self, context: u16, event: Notification) {
+        if self.log_limit.take() {
+            log_event(self.core, &event);
+        }
+        self.send_notification(context, event);
     }
 
-    fn log(&mut self, event: &Event) {
-        if self.log_limit.take() {
-            log_event(self.core, event);
-        }
+    /// Sends private data, for the event that is sent next.
+    pub(super) fn send_private_data(&mut self, context: u16, private_data: &[u8]) {
+        Notification::private_data(private_data).for_each(|part| self.send_notification(context, part));
+    }
+
+    /// Reports that the core's half of an object is in its place.
+    pub(super) fn send_returned(&mut self, context: u16, table: SlotTable, slot: u32) {
+        self.send_notification(context, Notification::Returned { table, slot });
     }
 
     /// Reports peers that support atomic operations after all, and shared receive queues that run
@@ -228,16 +255,9 @@ impl<L: Lower> ConnectionManager<L> {
             let channel = self.contexts.get(usize::from(context)).and_then(Option::as_ref);
             if channel.is_some_and(ContextChannel::has_delayed) {
                 dp.queues.requeue(srq_event);
-            } else if let Some((event, arming)) = dp.queues.take_event(srq_event) {
+            } else if let Some(event) = dp.queues.take_event(srq_event) {
                 dp.count_work(1);
-                self.log(&event);
-                let notification = match (event, arming) {
-                    (Event::SrqLimitReached { srq }, Some(arming)) => {
-                        Notification::SrqLimitReached { srq, arming }
-                    }
-                    (event, _) => Notification::Event(event),
-                };
-                self.send_notification(context, notification);
+                self.send_event(context, event);
             }
         }
     }

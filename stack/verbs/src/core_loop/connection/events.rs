@@ -6,10 +6,10 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::ConnectionManager;
+use crate::core_loop::channel::Notification;
 use crate::core_loop::data_path::{DataPath, RxOutcome, TxOutcome};
 use crate::core_loop::lifecycle::Lifecycle;
 use crate::core_loop::lower::Lower;
-use crate::event::Event;
 
 impl<L: Lower> ConnectionManager<L> {
     /// Received bytes whose [outcome](RxOutcome::concerns_connection) concerns the connection:
@@ -30,7 +30,7 @@ impl<L: Lower> ConnectionManager<L> {
         let established = qp.lifecycle.established();
         let opened_gate = outcome.has(RxOutcome::GATE_CLOSED) && qp.stream.may_send();
         if opened_gate && (end.is_none() || established) {
-            let (context, event) = (qp.context, Event::CommunicationEstablished { qp: qp.handle });
+            let (context, event) = (qp.context, Notification::CommunicationEstablished { qp: qp.handle });
             self.send_event(context, event);
             if !established {
                 self.on_rtr(dp, slot);

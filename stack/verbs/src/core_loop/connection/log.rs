@@ -4,33 +4,36 @@
 //! The core writes the lines itself, and peers cause them, so their rate is limited
 //! ([`crate::LogLimit`]).
 
-use crate::event::{DisconnectReason, Event};
+use crate::core_loop::channel::Notification;
+use crate::event::DisconnectReason;
 
 /// Logs an event that concerns the operator.
 #[cold]
 #[inline(never)]
-pub(crate) fn log_event(core: u16, event: &Event) {
+pub(crate) fn log_event(core: u16, event: &Notification) {
     match event {
-        Event::Established { qp, negotiated, .. } => {
+        Notification::Established { qp, negotiated, .. } => {
             let (qp, reads, revision) = (qp.num().0, negotiated.reads, negotiated.revision);
             let (ird, ord) = (reads.ird, reads.ord);
             tracing::info!(core, qp, "connected; MPA revision {revision}, IRD {ird}, ORD {ord}");
         }
-        Event::Rejected { qp, .. } => {
+        Notification::Rejected { qp, .. } => {
             tracing::info!(core, qp = qp.num().0, "the peer refused the connection")
         }
-        Event::ConnectFailed { qp, reason } => {
+        Notification::ConnectFailed { qp, reason } => {
             tracing::info!(core, qp = qp.num().0, "no connection: {reason:?}");
         }
-        Event::Terminated { qp, sent, terminate } => {
+        Notification::Terminated { qp, sent, terminate } => {
             let verb = if *sent { "sent" } else { "received" };
             tracing::info!(core, qp = qp.num().0, "Terminate {verb}: {terminate}");
         }
-        Event::Disconnected { qp, reason: DisconnectReason::Closed } => {
+        Notification::Disconnected { qp, reason: DisconnectReason::Closed } => {
             tracing::info!(core, qp = qp.num().0, "closed");
         }
-        Event::Disconnected { qp, reason } => tracing::info!(core, qp = qp.num().0, "ended: {reason:?}"),
-        Event::ListenFailed { local } => tracing::warn!(core, "cannot listen on {local}"),
+        Notification::Disconnected { qp, reason } => {
+            tracing::info!(core, qp = qp.num().0, "ended: {reason:?}")
+        }
+        Notification::ListenFailed { local } => tracing::warn!(core, "cannot listen on {local}"),
         _ => {}
     }
 }

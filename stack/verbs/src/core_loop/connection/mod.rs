@@ -37,7 +37,6 @@ use crate::config::MpaConfig;
 use crate::core_loop::channel::ContextChannel;
 use crate::core_loop::lower::Lower;
 use crate::log_limit::LogLimit;
-use crate::objects::CmParams;
 use crate::shared::{CoreShared, StackShared};
 
 /// The connection manager of one core.
@@ -51,9 +50,6 @@ pub(super) struct ConnectionManager<L: Lower> {
     core_shared: Arc<CachePadded<CoreShared>>,
     /// The rings of each context, by its number.
     contexts: Vec<Option<ContextChannel>>,
-    /// Boxes of finished start-ups, for received private data.
-    #[expect(clippy::vec_box, reason = "contexts send boxes and get boxes")]
-    spare_params: Vec<Box<CmParams>>,
     /// Queue pairs that wait for a route.
     pub(super) resolving: Vec<u32>,
     /// One deadline for each queue pair, then for each incoming connection, then for the links and
@@ -91,7 +87,6 @@ impl<L: Lower> ConnectionManager<L> {
             stats,
             passives: PassiveTable::new(limits.half_open, limits.listeners),
             contexts: Vec::with_capacity(limits.contexts as usize),
-            spare_params: startup::spare_params(),
             resolving: Vec::with_capacity(limits.queue_pairs as usize),
             wheel: Wheel::new(limits.queue_pairs + limits.half_open + 2, now),
             qps_max: limits.queue_pairs,

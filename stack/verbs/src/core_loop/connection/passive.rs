@@ -23,7 +23,8 @@ use ironwarp_llp::{Abort, Blocked, ConnId, Events, Transport};
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
-use crate::event::{ConnectFailure, Event};
+use crate::core_loop::channel::Notification;
+use crate::event::ConnectFailure;
 use crate::objects::CmParams;
 
 impl<L: Lower> ConnectionManager<L> {
@@ -34,7 +35,7 @@ impl<L: Lower> ConnectionManager<L> {
                 self.passives.listeners.push(Listener { id, local, context });
                 dp.broadcast(InterCoreMessage::Listen { context, local });
             }
-            Err(_) => self.send_event(context, Event::ListenFailed { local }),
+            Err(_) => self.send_event(context, Notification::ListenFailed { local }),
         }
     }
 
@@ -189,15 +190,15 @@ impl<L: Lower> ConnectionManager<L> {
         asked: L::Request,
         private_data: &PeerData,
     ) {
-        let private_data = self.boxed_private_data(private_data);
         let core = self.core;
         let Some(passive) = self.passives.at(slot) else { return };
         let Some(flow) = dp.llp.flow(passive.conn) else { return };
         passive.state = PassiveState::AwaitingDecision(asked);
         let mpa_request = L::request_info(&asked);
-        let Some(request) = passive.request(core, slot) else { return };
+        let Some(request) = passive.request(core, slot).map(|request| request.to_bits()) else { return };
         let (context, local, remote) = (passive.context, flow.local, flow.remote);
-        self.send_event(context, Event::ConnectRequest { request, local, remote, private_data, mpa_request });
+        self.send_private_data(context, private_data);
+        self.send_event(context, Notification::ConnectRequest { request, local, remote, mpa_request });
     }
 
     /// The context accepts a request with a queue pair.
@@ -214,7 +215,7 @@ impl<L: Lower> ConnectionManager<L> {
         let context = qp.context;
         let passive = agreed.and_then(|agreed| Some((agreed, self.remove_passive(dp, request.0)?)));
         let Some((agreed, passive)) = passive else {
-            self.return_params(context, params);
+            self.return_params(context, slot, params);
             // The peer is gone, or start-up timed out.
             return self.fail_connect(dp, now, slot, ConnectFailure::Closed);
         };
@@ -245,26 +246,19 @@ impl<L: Lower> ConnectionManager<L> {
     }
 
     /// The context rejects a request.
-    pub(crate) fn reject(
-        &mut self,
-        dp: &mut DataPath<L>,
-        now: Nanos,
-        context: u16,
-        request: (u32, u32),
-        mut params: Box<CmParams>,
-    ) {
-        let asked = self.passives.pending_request(request);
-        match asked.and_then(|asked| L::reject(asked, &params.mpa_params, params.private_data())) {
-            Some(reply) => {
-                dp.stats.count(Counter::VerbsRequestsRejected);
-                if params.is_backlog_full {
-                    dp.stats.count(Counter::VerbsBacklogRejects);
-                }
-                params.set_frame(reply);
-                self.send_reject(dp, now, request.0, params);
-            }
-            None => self.return_params(context, params),
+    pub(crate) fn reject(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16, request: (u32, u32)) {
+        let Some(asked) = self.passives.pending_request(request) else { return };
+        let params = self.handover(context).and_then(|handover| handover.reject_params.take(request.0));
+        let Some(mut params) = params else { return };
+        // The context checked the length of the private data, so this cannot fail.
+        let reply = L::reject(asked, &params.mpa_params, params.private_data());
+        let Some(reply) = reply else { return };
+        dp.stats.count(Counter::VerbsRequestsRejected);
+        if params.is_backlog_full {
+            dp.stats.count(Counter::VerbsBacklogRejects);
         }
+        params.set_frame(reply);
+        self.send_reject(dp, now, request.0, params);
     }
 
     fn send_reject(&mut self, dp: &mut DataPath<L>, now: Nanos, slot: u32, params: Box<CmParams>) {
@@ -285,7 +279,7 @@ impl<L: Lower> ConnectionManager<L> {
             // connections are bounded too.
             let (context, sent) =
                 (passive.context, core::mem::replace(&mut passive.state, PassiveState::Closing));
-            self.return_params_of(context, sent);
+            self.return_params_of(context, slot, sent);
             let events = dp.llp.close(now, conn, &mut dp.wires);
             if events.intersects(Events::ENDED) {
                 self.release_passive(dp, slot, conn);
@@ -348,15 +342,17 @@ impl<L: Lower> ConnectionManager<L> {
         let core = self.core;
         let Some(passive) = self.passives.at(slot) else { return };
         let context = passive.context;
-        if let Some(request) = passive.request(core, slot) {
-            self.send_event(context, Event::RequestEnded { request });
+        if let Some(request) = passive.request(core, slot).map(|request| request.to_bits()) {
+            self.send_event(context, Notification::RequestEnded { request });
         }
     }
 
     /// Returns the parameters of a reject that is sent, or never will be.
-    fn return_params_of(&mut self, context: u16, state: PassiveState<L>) {
-        if let PassiveState::SendingReject(params) = state {
-            self.return_params(context, params);
+    fn return_params_of(&mut self, context: u16, slot: u32, state: PassiveState<L>) {
+        if let PassiveState::SendingReject(params) = state
+            && let Some(handover) = self.handover(context)
+        {
+            handover.reject_params.put(slot, params);
         }
     }
 
@@ -396,7 +392,7 @@ impl<L: Lower> ConnectionManager<L> {
         self.arm_passive(slot, Nanos::MAX);
         let mut passive = self.passives.remove(slot)?;
         let state = core::mem::replace(&mut passive.state, PassiveState::Closing);
-        self.return_params_of(passive.context, state);
+        self.return_params_of(passive.context, slot, state);
         if passive.tx_queued {
             dp.tx_ready.retain(|source| *source != TxSource::Passive(slot));
         }

@@ -17,21 +17,8 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use crate::core_loop::channel::Notification;
-use crate::event::{ConnectFailure, Event, PrivateData};
+use crate::event::ConnectFailure;
 use crate::objects::CmParams;
-
-/// Boxes that a core keeps for received private data.
-const SPARE_PARAMS_MAX: usize = 64;
-/// Boxes that it has at the start.
-const SPARE_PARAMS: usize = 16;
-
-/// Returns the boxes that a core has at the start.
-#[expect(clippy::vec_box, reason = "contexts send boxes and get boxes")]
-pub(super) fn spare_params() -> Vec<Box<CmParams>> {
-    let mut spare = Vec::with_capacity(SPARE_PARAMS_MAX);
-    spare.resize_with(SPARE_PARAMS, Box::default);
-    spare
-}
 
 impl<L: Lower> ConnectionManager<L> {
     /// The transport is connected: sends the request.
@@ -68,12 +55,10 @@ impl<L: Lower> ConnectionManager<L> {
         match L::on_reply(initiator, dp.llp.rx(conn), frame_bytes) {
             Reply::Incomplete => {}
             Reply::Accepted { private_data, started, fault } => {
-                let private_data = self.boxed_private_data(&private_data);
-                self.enter_full_operation(dp, now, slot, started, (private_data, holdoff), fault);
+                self.enter_full_operation(dp, now, slot, started, (&private_data, holdoff), fault);
             }
             Reply::Rejected { private_data, peer_reads } => {
-                let private_data = self.boxed_private_data(&private_data);
-                self.on_rejected(dp, now, slot, private_data, peer_reads);
+                self.on_rejected(dp, now, slot, &private_data, peer_reads);
             }
             Reply::Fault { may_fall_back } => self.on_bad_reply(dp, now, slot, may_fall_back),
         }
@@ -129,7 +114,7 @@ impl<L: Lower> ConnectionManager<L> {
         now: Nanos,
         slot: u32,
         started: Started<L::Framing>,
-        (private_data, holdoff): (PrivateData, Nanos),
+        (private_data, holdoff): (&[u8], Nanos),
         fault: Option<Terminate>,
     ) {
         let Started { start, negotiated, framing } = started;
@@ -157,7 +142,7 @@ impl<L: Lower> ConnectionManager<L> {
         let (stream, mut io) = qp.stream_io(&mut dp.queues, &dp.mem, &dp.stats);
         stream.run_local_requests(&mut io);
         if let Lifecycle::Setup(setup) = setup {
-            self.return_setup(context, setup);
+            self.return_params(context, slot, setup.into_params());
         }
         // Without its RTR the initiator is as silent as one that sends no request, so the same
         // timeout holds.
@@ -181,14 +166,15 @@ impl<L: Lower> ConnectionManager<L> {
     }
 
     /// Reports to the context that the connection is up.
-    fn report_established(&mut self, dp: &mut DataPath<L>, slot: u32, private_data: PrivateData) {
+    fn report_established(&mut self, dp: &mut DataPath<L>, slot: u32, private_data: &[u8]) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Some(negotiated) = qp.shared.negotiated() else { return };
         let Some(flow) = qp.conn.and_then(|conn| dp.llp.flow(conn)) else { return };
         let (local, remote) = (flow.local, flow.remote);
-        let event = Event::Established { qp: qp.handle, local, remote, private_data, negotiated };
+        let event = Notification::Established { qp: qp.handle, local, remote, negotiated };
         let context = qp.context;
         dp.stats.count(Counter::VerbsConnectionsEstablished);
+        self.send_private_data(context, private_data);
         self.send_event(context, event);
     }
 
@@ -200,7 +186,7 @@ impl<L: Lower> ConnectionManager<L> {
             qp.enter(Lifecycle::Running(Running::default()));
             self.arm_qp(slot, Nanos::MAX);
         }
-        self.report_established(dp, slot, PrivateData::new());
+        self.report_established(dp, slot, &[]);
     }
 
     /// RFC 6581 s9.1, s9.2: the responder accepted terms that this side cannot meet. A Terminate
@@ -215,29 +201,12 @@ impl<L: Lower> ConnectionManager<L> {
         }
     }
 
-    /// Returns what a set-up no longer needs.
-    pub(super) fn return_setup(&mut self, context: u16, setup: Setup<L>) {
-        self.return_params(context, setup.into_params());
-    }
-
-    /// Keeps a box as a spare, or returns it to the context to be freed.
-    pub(super) fn return_params(&mut self, context: u16, params: Box<CmParams>) {
-        if self.spare_params.len() < SPARE_PARAMS_MAX {
-            self.spare_params.push(params);
-        } else {
-            self.send_notification(context, Notification::CmParamsReturned(params));
+    /// Puts the parameters of a set-up that has ended into the queue pair's place. The context
+    /// frees them with the next event of the queue pair, or with its half.
+    pub(super) fn return_params(&mut self, context: u16, slot: u32, params: Box<CmParams>) {
+        if let Some(handover) = self.handover(context) {
+            handover.cm_params.put(slot, params);
         }
-    }
-
-    /// Copies received private data for the context. Allocates only if no spare is left: more peers
-    /// wait for a decision, or left without one, than contexts sent boxes.
-    pub(super) fn boxed_private_data(&mut self, received: &[u8]) -> PrivateData {
-        if received.is_empty() {
-            return PrivateData::new();
-        }
-        let mut params = self.spare_params.pop().unwrap_or_default();
-        params.set_private_data(received);
-        PrivateData::in_params(params)
     }
 
     /// The peer rejected. RFC 5044 s7.1.2 leaves the TCP connection open; this side closes it.
@@ -246,20 +215,21 @@ impl<L: Lower> ConnectionManager<L> {
         dp: &mut DataPath<L>,
         now: Nanos,
         slot: u32,
-        private_data: PrivateData,
+        private_data: &[u8],
         peer_reads: Option<ReadDepths>,
     ) {
         let Some(qp) = dp.qps.at(slot) else { return };
-        let event = Event::Rejected { qp: qp.handle, private_data, peer_reads };
+        let event = Notification::Rejected { qp: qp.handle, peer_reads };
         let (context, conn) = (qp.context, qp.conn.take());
         if let Lifecycle::Setup(setup) = qp.enter(Lifecycle::Ended) {
-            self.return_setup(context, setup);
+            self.return_params(context, slot, setup.into_params());
         }
         if let Some(conn) = conn {
             self.close_unowned(dp, now, conn);
         }
         self.arm_qp(slot, Nanos::MAX);
         dp.abort_stream(slot);
+        self.send_private_data(context, private_data);
         self.send_event(context, event);
     }
 
@@ -270,7 +240,7 @@ impl<L: Lower> ConnectionManager<L> {
         let Some(frame_bytes) = params.sent_frame_bytes() else { return };
         let started = L::started(agreed, frame_bytes);
         let conn = qp.conn;
-        self.enter_full_operation(dp, now, slot, started, (PrivateData::new(), Nanos::ZERO), None);
+        self.enter_full_operation(dp, now, slot, started, (&[], Nanos::ZERO), None);
         if let Some(conn) = conn {
             self.on_readable(dp, now, slot, conn);
         }

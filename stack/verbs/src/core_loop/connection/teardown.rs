@@ -15,7 +15,8 @@ use ironwarp_llp::{ConnId, Events, Timeouts, Transport};
 use ironwarp_types::Nanos;
 
 use crate::core_loop::channel::Notification;
-use crate::event::{ConnectFailure, DisconnectReason, Event};
+use crate::event::{ConnectFailure, DisconnectReason};
+use crate::shared::SlotTable;
 
 impl<L: Lower> ConnectionManager<L> {
     /// The application disconnects: posted work requests are carried out first.
@@ -75,7 +76,7 @@ impl<L: Lower> ConnectionManager<L> {
         let (context, handle) = (qp.context, qp.handle);
         qp.enter(Lifecycle::Ended);
         dp.abort_stream(slot);
-        self.send_event(context, Event::QueuePairFatal { qp: handle });
+        self.send_event(context, Notification::QueuePairFatal { qp: handle });
     }
 
     /// The application moved a queue pair without a connection to the error state.
@@ -85,7 +86,7 @@ impl<L: Lower> ConnectionManager<L> {
         qp.enter(Lifecycle::Ended);
         dp.abort_stream(slot);
         if uses_srq {
-            self.send_event(context, Event::LastWqeReached { qp: handle });
+            self.send_event(context, Notification::LastWqeReached { qp: handle });
         }
     }
 
@@ -188,13 +189,13 @@ impl<L: Lower> ConnectionManager<L> {
             StreamError::PeerTerminated(terminate) => (terminate, false),
         };
         if let Some(cq) = dp.queues.take_overflowed_cq() {
-            self.send_event(context, Event::CompletionQueueError { cq, qp: handle });
+            self.send_event(context, Notification::CompletionQueueError { cq, qp: handle });
         } else if found_here && terminate.is_local_catastrophic() {
-            self.send_event(context, Event::QueuePairFatal { qp: handle });
+            self.send_event(context, Notification::QueuePairFatal { qp: handle });
         }
         self.report_no_peer_atomics(dp, slot);
         if cause == DisconnectReason::Terminated {
-            self.send_event(context, Event::Terminated { qp: handle, sent: found_here, terminate });
+            self.send_event(context, Notification::Terminated { qp: handle, sent: found_here, terminate });
         }
     }
 
@@ -203,7 +204,7 @@ impl<L: Lower> ConnectionManager<L> {
         let Some(qp) = dp.qps.at(slot).filter(|qp| qp.stream.peer_lacks_atomics()) else { return };
         let (context, handle) = (qp.context, qp.handle);
         if let Some(flow) = qp.conn.and_then(|conn| dp.llp.flow(conn)) {
-            self.send_event(context, Event::PeerLacksAtomics { qp: handle, peer: flow.remote.ip() });
+            self.send_event(context, Notification::PeerLacksAtomics { qp: handle, peer: flow.remote.ip() });
         }
     }
 
@@ -306,11 +307,11 @@ impl<L: Lower> ConnectionManager<L> {
         let before = qp.enter(Lifecycle::Ended);
         let (context, handle, reason) = (qp.context, qp.handle, before.cause().unwrap_or(reason));
         let event = match before.established() {
-            true => Event::Disconnected { qp: handle, reason },
+            true => Notification::Disconnected { qp: handle, reason },
             // No RTR arrived: the application does not know the connection.
-            false => Event::ConnectFailed { qp: handle, reason: reason.into() },
+            false => Notification::ConnectFailed { qp: handle, reason: reason.into() },
         };
-        let last = qp.uses_srq().then_some(Event::LastWqeReached { qp: qp.handle });
+        let last = qp.uses_srq().then_some(Notification::LastWqeReached { qp: qp.handle });
         self.arm_qp(slot, Nanos::MAX);
         dp.abort_stream(slot);
         if let Some(last) = last {
@@ -330,9 +331,9 @@ impl<L: Lower> ConnectionManager<L> {
         dp.abort_conn(now, slot);
         self.resolving.retain(|waiting| *waiting != slot);
         let Some(qp) = dp.qps.at(slot) else { return };
-        let (context, event) = (qp.context, Event::ConnectFailed { qp: qp.handle, reason });
+        let (context, event) = (qp.context, Notification::ConnectFailed { qp: qp.handle, reason });
         if let Lifecycle::Setup(setup) = qp.enter(Lifecycle::Ended) {
-            self.return_setup(context, setup);
+            self.return_params(context, slot, setup.into_params());
         }
         self.arm_qp(slot, Nanos::MAX);
         dp.abort_stream(slot);
@@ -416,9 +417,12 @@ impl<L: Lower> ConnectionManager<L> {
         dp.abort_stream(slot);
         self.resolving.retain(|waiting| *waiting != slot);
         self.arm_qp(slot, Nanos::MAX);
-        if let Some(qp) = dp.remove_qp(slot) {
-            self.send_notification(qp.context, Notification::QpReturned(qp));
+        let Some(qp) = dp.remove_qp(slot) else { return };
+        let context = qp.context;
+        if let Some(handover) = self.handover(context) {
+            handover.qps.put(slot, qp);
         }
+        self.send_returned(context, SlotTable::QueuePairs, slot);
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) use srq::SrqCore;
 
 use super::remote_atomics::RemoteAtomics;
 use crate::config::LimitsConfig;
-use crate::event::Event;
+use crate::core_loop::channel::Notification;
 use crate::objects::{CompletionQueue, QueuePair, ReceiveShare};
 
 /// The queues of one queue pair, by slot.
@@ -126,6 +126,16 @@ impl QueueTable {
     /// The number of completion queues.
     pub(crate) fn count(&self) -> usize {
         self.cqs.iter().flatten().count()
+    }
+
+    /// Returns whether a context owns the completion queue in a slot.
+    pub(crate) fn owns_cq(&self, context: u16, slot: u32) -> bool {
+        self.cqs.get(slot as usize).and_then(Option::as_ref).is_some_and(|cq| cq.context == context)
+    }
+
+    /// Returns whether a context owns the shared receive queue in a slot.
+    pub(crate) fn owns_srq(&self, context: u16, slot: u32) -> bool {
+        self.srqs.get(slot as usize).and_then(Option::as_ref).is_some_and(|srq| srq.context == context)
     }
 
     pub(crate) fn insert(&mut self, cq: Box<CqCore>) {
@@ -275,16 +285,16 @@ impl QueueTable {
         self.srq_events.push_back(event);
     }
 
-    /// The event for the application; of a limit with the number of its arming.
-    pub(crate) fn take_event(&mut self, event: SrqEvent) -> Option<(Event, Option<u32>)> {
+    /// The message to the context.
+    pub(crate) fn take_event(&mut self, event: SrqEvent) -> Option<Notification> {
         let srq = self.srqs.get_mut(event.srq())?.as_deref_mut()?;
         let SrqEvent::ShareExceeded(_, qp_slot) = event else {
             let arming = srq.take_limit_reached()?;
-            return Some((Event::SrqLimitReached { srq: srq.handle }, Some(arming)));
+            return Some(Notification::SrqLimitReached { srq: srq.handle, arming });
         };
         let share = self.shares.get_mut(qp_slot as usize)?;
         share.clear_event_queued();
-        Some((Event::SrqShareExceeded { srq: srq.handle, qp: share.qp? }, None))
+        Some(Notification::SrqShareExceeded { srq: srq.handle, qp: share.qp? })
     }
 
     /// The completion queue that was full, if that is why the queue pair ended.
