@@ -12,7 +12,7 @@ Prints the instructions of one operation of each case, both ends together, besid
 
   --check      fails if a count is more than 2 % above its budget, or so far below it that the budget should follow
   --update     writes the counts as the new budgets
-  --json FILE  the same as JSON, for `iwarp-perf results`
+  --json FILE  the same as JSON, for `scripts/results.py`
 
 cases: round-trip idle-poll write-alone write-spread read-alone write-list send-list write-large write-large-jumbo set-up
 atomic-local atomic-locked atomic-shared atomic-forwarded atomic-alternating; all of them by default

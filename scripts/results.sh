@@ -16,7 +16,7 @@ scripts/interop/run.sh --programs target/release --compare --only '*-lat' --json
   --only NAME  only this run; may be given several times
 
 Names: suite, suite-native, rate-frame, rate-send, rate-write, rate-read, rate-write-imm, rate-send-list, rate-write-list,
-rate-write-alone, rate-native-list, rate-native-alone, conn-rate, scaling, atomics, instruction-counts, segment-cost
+rate-write-alone, rate-native-list, rate-native-alone, conn-rate, scaling, atomics, instruction-counts
 
 examples:
   scripts/results.sh
@@ -24,7 +24,7 @@ examples:
 TXT
 }
 
-NAMES=" suite suite-native rate-frame rate-send rate-write rate-read rate-write-imm rate-send-list rate-write-list rate-write-alone rate-native-list rate-native-alone conn-rate scaling atomics instruction-counts segment-cost "
+NAMES=" suite suite-native rate-frame rate-send rate-write rate-read rate-write-imm rate-send-list rate-write-list rate-write-alone rate-native-list rate-native-alone conn-rate scaling atomics instruction-counts "
 quick=()
 seconds=5
 only=
@@ -79,9 +79,6 @@ perf() {
 rate() { perf "rate-$1" "$2" --pair memif --size 64 --duration "$seconds" "${@:3}"; }
 rate_native() { perf "rate-native-$1" "$2" --pair memif-native --size 64 --duration "$seconds" "${@:3}"; }
 
-# cost NAME: a script that counts instructions.
-cost() { ! wanted "$1" || "scripts/$1.sh" --json "bench/results/$1.json"; }
-
 lists=(--depth 1024 --post-list 16 --signal-every 16)
 perf suite suite --pair memif "${quick[@]}"
 perf suite-native suite --pair memif-native "${quick[@]}"
@@ -98,8 +95,7 @@ rate_native alone write-bw --qps 64 --depth 1
 perf conn-rate conn-rate --pair memif --duration "$seconds" --depth 64
 perf scaling scaling --pair ring --duration "$seconds"
 perf atomics atomics --pair ring --duration "$seconds"
-cost instruction-counts
-cost segment-cost
+! wanted instruction-counts || scripts/instruction-counts.sh --json bench/results/instruction-counts.json
 
-"$program" results --from bench/results --write bench/RESULTS.md
+scripts/results.py
 echo "results: bench/RESULTS.md"

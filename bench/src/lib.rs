@@ -17,7 +17,6 @@ pub mod output;
 pub mod pattern;
 mod record;
 pub mod report;
-pub mod results;
 mod round_trips;
 pub mod rounds;
 mod slice;

@@ -20,7 +20,6 @@ mod limits;
 mod parent;
 mod plan;
 mod rdma;
-mod results;
 mod scale;
 mod server;
 mod values;

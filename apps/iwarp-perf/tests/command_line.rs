@@ -25,7 +25,7 @@ fn help_and_version_succeed() {
     assert_eq!(help.status.code(), Some(0));
     let text = String::from_utf8(help.stdout).expect("text");
     assert!(text.contains("Examples:") && text.contains("write-bw") && text.contains("--pair"));
-    for tool in ["compare", "doctor", "incast", "qp-fairness", "qp-memory", "qp-scale", "results"] {
+    for tool in ["compare", "doctor", "incast", "qp-fairness", "qp-memory", "qp-scale"] {
         assert!(text.lines().any(|line| line.trim_start().starts_with(tool)), "{tool}: {text}");
         let help = String::from_utf8(run(&format!("{tool} --help")).stdout).expect("text");
         let usage = format!("Usage: iwarp-perf {tool} ");
@@ -105,13 +105,6 @@ fn qp_memory_rejects_what_it_cannot_measure() {
         let text = error(line);
         assert!(words.iter().all(|word| text.contains(word)), "{line}: {text}");
     }
-}
-
-#[test]
-fn an_error_names_missing_results() {
-    let text = error("results --from /no/such");
-    assert_eq!(text, "iwarp-perf: /no/such/suite.json: No such file or directory (os error 2)");
-    assert!(error("results --form x").contains("--form"));
 }
 
 /// The report of one bandwidth.

@@ -35,7 +35,7 @@ def main():
     parser.add_argument("--compare", action="store_true", help="measure beside siw in one guest, in place of the cells")
     parser.add_argument("--compare-storage", action="store_true", help="measure storage beside Linux's in one guest, in place of the cells")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of the comparisons; their figures are medians of them")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="of the comparisons; that of --compare as bench/results/siw.json, for iwarp-perf results")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="of the comparisons; that of --compare as bench/results/siw.json, for scripts/results.py")
     parser.add_argument("--group", choices=GROUPS, help=argparse.SUPPRESS)
     parser.add_argument("--list", action="store_true", help="name the cells and run none")
     arguments = parser.parse_args()

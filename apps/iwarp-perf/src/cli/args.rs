@@ -47,7 +47,6 @@ Examples:
   iwarp-perf qp-fairness                          a small-message queue pair beside a bulk one on the same core
   iwarp-perf incast --clients 16                  many clients write to one server core: shares, fairness, losses
   iwarp-perf compare old.json new.json             what changed beyond noise between two JSON files
-  iwarp-perf results --from bench/results          a page of results from the JSON of runs
 
 Latency is printed as the full round trip, and half of it too for Sends and Writes.
 CPU % and busy % are of client/server: processor time (100 is one processor), and polls that found work. A core that

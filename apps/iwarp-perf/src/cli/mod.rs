@@ -14,7 +14,7 @@ pub use args::{Args, AtomicsArg, Command, Format};
 pub use ironwarp_cli::CliExit;
 
 use crate::scale::{Run, fairness, incast, memory, spread};
-use crate::{compare, doctor, results};
+use crate::{compare, doctor};
 
 /// What the user asks for.
 #[derive(Debug)]
@@ -32,7 +32,6 @@ pub enum Tool {
     QpFairness(Run<fairness::QpFairness>),
     QpMemory(Run<memory::QpMemory>),
     QpScale(Run<spread::QpScale>),
-    Results(results::Args),
 }
 
 /// How alike two words are for one to be suggested for the other, from 0 to 1.
@@ -68,7 +67,6 @@ impl Tool {
             Tool::QpFairness(run) => run.run(),
             Tool::QpMemory(run) => run.run(),
             Tool::QpScale(run) => run.run(),
-            Tool::Results(args) => results::run(&args),
         }
     }
 }

@@ -18,5 +18,5 @@ pub use ironwarp_node::{
 };
 pub use progress::{EndAction, ReadRate, Task, TaskProgress};
 pub use shared_node::SharedNode;
-pub use smoltcp_node::{SmoltcpCongestion, SmoltcpDevice, SmoltcpNode, SmoltcpSetup};
+pub use smoltcp_node::{SmoltcpCongestion, SmoltcpNode, SmoltcpSetup};
 pub use two_hosts::{Host, Outcome, Stack, TcpNode, TwoHostRun, device, tcp_config};

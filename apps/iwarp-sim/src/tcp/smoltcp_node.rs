@@ -4,13 +4,13 @@
 //! Only the glue is ours: the task, and a device over an in-memory port that sends a limited number
 //! of frames per poll. smoltcp's time has microseconds, so the node may be polled again within one.
 
-use ironwarp_port::memory::{MemoryConfig, MemoryControl, MemoryPort};
-use ironwarp_port::{Burst, Frame, Port, TxMeta, Wire};
+use ironwarp_port::memory::{MemoryConfig, MemoryControl, MemoryFrame, MemoryPort};
+use ironwarp_port::{Burst, Frame, TxMeta, Wire};
 use ironwarp_sim::Node;
 use ironwarp_tcp::UnitSource;
 use ironwarp_types::Nanos;
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
-use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp::{self, CongestionControl, Socket};
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr, Ipv4Address};
@@ -49,7 +49,7 @@ pub struct SmoltcpSetup {
 
 /// A host with smoltcp.
 pub struct SmoltcpNode {
-    device: SmoltcpDevice<MemoryPort>,
+    device: SmoltcpDevice,
     interface: Interface,
     sockets: SocketSet<'static>,
     socket: SocketHandle,
@@ -69,7 +69,7 @@ impl SmoltcpNode {
     pub fn new(setup: &SmoltcpSetup, port: MemoryPort, task: Task) -> Self {
         let control = port.control();
         let frames_made = setup.device.rx_frames + setup.device.tx_frames;
-        let mut device = SmoltcpDevice::new(port);
+        let mut device = SmoltcpDevice { wire: Wire::new(port), rx: Burst::new(), tx_left: 0 };
         let mut config = Config::new(EthernetAddress(link_address(setup.host).0).into());
         config.random_seed = setup.seed;
         let mut interface = Interface::new(config, &mut device, Instant::ZERO);
@@ -240,48 +240,33 @@ fn write(socket: &mut Socket<'_>, task_progress: &mut TaskProgress) {
 const RX_FRAMES: usize = 128;
 const TX_FRAMES_PER_POLL: usize = 32;
 
-/// A smoltcp device over an in-memory port.
-pub struct SmoltcpDevice<P: Port> {
-    /// The port.
-    pub wire: Wire<P>,
-    rx: Burst<P::Frame>,
+/// A device over an in-memory port.
+struct SmoltcpDevice {
+    wire: Wire<MemoryPort>,
+    rx: Burst<MemoryFrame>,
     /// Frames that may still be sent in this poll.
-    pub tx_left: usize,
-    /// Which checksums smoltcp computes itself.
-    pub checksums: ChecksumCapabilities,
+    tx_left: usize,
 }
 
-/// A received frame.
-pub struct SmoltcpRxToken<B>(B);
+struct SmoltcpRxToken(MemoryFrame);
 
-/// A frame to fill.
-pub struct SmoltcpTxToken<'a, P: Port> {
-    frame: P::Frame,
-    device: &'a mut SmoltcpDevice<P>,
+struct SmoltcpTxToken<'a> {
+    frame: MemoryFrame,
+    device: &'a mut SmoltcpDevice,
 }
 
-impl<P: Port> SmoltcpDevice<P> {
-    /// A device over a port. smoltcp computes every checksum.
-    pub fn new(port: P) -> Self {
-        SmoltcpDevice {
-            wire: Wire::new(port),
-            rx: Burst::new(),
-            tx_left: 0,
-            checksums: ChecksumCapabilities::default(),
-        }
-    }
-
-    fn next_frame(&mut self) -> Option<SmoltcpTxToken<'_, P>> {
+impl SmoltcpDevice {
+    fn next_frame(&mut self) -> Option<SmoltcpTxToken<'_>> {
         let frame = self.wire.alloc()?;
         Some(SmoltcpTxToken { frame, device: self })
     }
 }
 
-impl<P: Port> Device for SmoltcpDevice<P> {
-    type RxToken<'a> = SmoltcpRxToken<P::Frame>;
-    type TxToken<'a> = SmoltcpTxToken<'a, P>;
+impl Device for SmoltcpDevice {
+    type RxToken<'a> = SmoltcpRxToken;
+    type TxToken<'a> = SmoltcpTxToken<'a>;
 
-    fn receive(&mut self, _at: Instant) -> Option<(SmoltcpRxToken<P::Frame>, SmoltcpTxToken<'_, P>)> {
+    fn receive(&mut self, _at: Instant) -> Option<(SmoltcpRxToken, SmoltcpTxToken<'_>)> {
         if self.rx.is_empty() {
             self.wire.rx_burst(&mut self.rx);
             // Frames are taken from the end of the list.
@@ -291,7 +276,7 @@ impl<P: Port> Device for SmoltcpDevice<P> {
         Some((SmoltcpRxToken(frame), self.next_frame()?))
     }
 
-    fn transmit(&mut self, _at: Instant) -> Option<SmoltcpTxToken<'_, P>> {
+    fn transmit(&mut self, _at: Instant) -> Option<SmoltcpTxToken<'_>> {
         if self.tx_left == 0 || !self.wire.has_room() {
             return None;
         }
@@ -302,18 +287,17 @@ impl<P: Port> Device for SmoltcpDevice<P> {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ethernet;
         capabilities.max_transmission_unit = usize::from(self.wire.caps().mtu_bytes) + ETHERNET_BYTES;
-        capabilities.checksum = self.checksums.clone();
         capabilities
     }
 }
 
-impl<B: Frame> RxToken for SmoltcpRxToken<B> {
+impl RxToken for SmoltcpRxToken {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, use_frame: F) -> R {
         use_frame(self.0.bytes())
     }
 }
 
-impl<P: Port> TxToken for SmoltcpTxToken<'_, P> {
+impl TxToken for SmoltcpTxToken<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(mut self, len: usize, use_frame: F) -> R {
         self.frame.resize(len);
         let result = use_frame(self.frame.bytes_mut());
