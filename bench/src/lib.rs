@@ -10,9 +10,7 @@
 
 pub mod baseline;
 mod case;
-pub mod compare;
 pub mod host;
-mod input;
 pub mod output;
 pub mod pattern;
 mod record;
@@ -23,7 +21,6 @@ mod slice;
 mod usage;
 
 pub use case::{AtomicKind, Case, PathKind, Test, Transport, Wait, WordOwner};
-pub use input::InputError;
 pub use record::{Latency, LogEntry, RttNs, write_hdr_log};
 pub use round_trips::{RoundTrip, measure_round_trips};
 pub use slice::{Budget, ServerSlice, Slice, StopCondition, StopSignal, nanos};

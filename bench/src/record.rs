@@ -106,15 +106,6 @@ impl Latency {
         })
     }
 
-    /// Points (quantile, nanoseconds) of the percentile curve, denser towards the tail, for plots.
-    pub fn curve(&self) -> Vec<(f64, u64)> {
-        let ticks_per_half = 5;
-        self.histogram
-            .iter_quantiles(ticks_per_half)
-            .map(|step| (step.quantile_iterated_to(), step.value_iterated_to()))
-            .collect()
-    }
-
     /// The recorder as text: HdrHistogram's compressed V2 encoding in base 64.
     pub fn to_text(&self) -> String {
         let mut bytes = Vec::new();
@@ -230,13 +221,6 @@ mod tests {
         assert_eq!(read.summary(), latency.summary());
         assert!(Latency::from_text("not a histogram").is_none());
         assert!(Latency::from_text("").is_none());
-    }
-
-    #[test]
-    fn the_curve_climbs_to_the_longest() {
-        let curve = recorded(1..=10_000).curve();
-        assert!(curve.windows(2).all(|pair| pair[0].1 <= pair[1].1 && pair[0].0 <= pair[1].0));
-        assert!(is_close(curve.last().expect("points").1, 10_000));
     }
 
     #[test]

@@ -12,7 +12,6 @@ mod about;
 mod child;
 mod cli;
 mod client;
-mod compare;
 mod control;
 mod doctor;
 mod error;

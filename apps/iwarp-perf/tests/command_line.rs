@@ -2,9 +2,6 @@
 
 use std::process::{Command, Output};
 
-use serde_json::{Value, json};
-use tempfile::NamedTempFile;
-
 fn run(line: &str) -> Output {
     let words = line.split(' ').filter(|word| !word.is_empty());
     Command::new(env!("CARGO_BIN_EXE_iwarp-perf")).args(words).output().expect("the program starts")
@@ -25,7 +22,7 @@ fn help_and_version_succeed() {
     assert_eq!(help.status.code(), Some(0));
     let text = String::from_utf8(help.stdout).expect("text");
     assert!(text.contains("Examples:") && text.contains("write-bw") && text.contains("--pair"));
-    for tool in ["compare", "doctor", "incast", "qp-fairness", "qp-memory", "qp-scale"] {
+    for tool in ["doctor", "qp-memory", "qp-scale"] {
         assert!(text.lines().any(|line| line.trim_start().starts_with(tool)), "{tool}: {text}");
         let help = String::from_utf8(run(&format!("{tool} --help")).stdout).expect("text");
         let usage = format!("Usage: iwarp-perf {tool} ");
@@ -41,8 +38,8 @@ fn an_error_is_one_line_that_names_the_argument() {
     for (line, words) in [
         ("", ["TEST", "--help"]),
         ("rdma-lat", ["rdma-lat", "send-lat"]),
-        ("doctro", ["did you mean doctor?", "qp-fairness"]),
-        ("send-lta", ["did you mean send-lat?", "compare"]),
+        ("doctro", ["did you mean doctor?", "qp-scale"]),
+        ("send-lta", ["did you mean send-lat?", "doctor"]),
         ("send-lat --size 3x", ["--size", "1 to 1G"]),
         ("send-lat --qps 0", ["--qps", "1..=1024"]),
         ("tcp-lat --depth 4", ["--depth", "tcp-lat"]),
@@ -105,68 +102,6 @@ fn qp_memory_rejects_what_it_cannot_measure() {
         let text = error(line);
         assert!(words.iter().all(|word| text.contains(word)), "{line}: {text}");
     }
-}
-
-/// The report of one bandwidth.
-fn report(gbit_per_s: f64) -> NamedTempFile {
-    let result = json!({"test": "write-bw", "transport": "ironwarp", "bytes": 64, "validated": false, "notes": [],
-                        "gbit_per_s": gbit_per_s});
-    let file = NamedTempFile::new().expect("a writable folder");
-    let report = json!({"schema": 1, "machine": {}, "build": {}, "results": [result]});
-    std::fs::write(&file, report.to_string()).expect("a writable file");
-    file
-}
-
-#[test]
-fn the_exit_code_of_compare_is_1_for_a_regression() {
-    let (slow, fast, json) = (report(5.0), report(10.0), NamedTempFile::new().expect("a writable folder"));
-    let compare = |old: &NamedTempFile, new: &NamedTempFile, options: &str| {
-        run(&format!("compare {} {} {options}", old.path().display(), new.path().display()))
-    };
-    let output = compare(&fast, &slow, &format!("--json {}", json.path().display()));
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8(output.stdout).expect("text").contains("WORSE"));
-    let json: Value = serde_json::from_reader(json).expect("JSON");
-    assert_eq!((&json["regressions"], &json["figures"][0]["ratio"]), (&json!(1), &json!(0.5)));
-    assert_eq!(json["figures"][0]["verdict"], "worse");
-    assert_eq!(compare(&slow, &fast, "").status.code(), Some(0));
-    assert_eq!(compare(&fast, &slow, "--threshold 60").status.code(), Some(0));
-}
-
-#[test]
-fn compare_names_the_bad_file_and_key() {
-    let (good, bad) = (report(1.0), NamedTempFile::new().expect("a writable folder"));
-    let good = good.path().display();
-    let name = bad.path().display();
-    std::fs::write(&bad, r#"{"schema": 1, "results": [{"test": 3}]}"#).expect("a writable file");
-    let text = error(&format!("compare {good} {name}"));
-    assert!(text.contains(&format!("{name}: results[0].test: ")), "{text}");
-    std::fs::write(&bad, "{").expect("a writable file");
-    assert!(error(&format!("compare {name} {good}")).contains(&format!("{name}: not JSON: EOF")));
-    assert!(error(&format!("compare {good} /no/such")).contains("/no/such: No such file"));
-    assert!(error(&format!("compare {good} {good} --threshold -1")).contains("--threshold"));
-    assert!(error(&format!("compare {good} {good} --threshold nan")).contains("0 to 1000 percent"));
-    assert!(error(&format!("compare {good} {good} --json /no/such/o")).contains("--json /no/such/o"));
-    assert!(error(&format!("compare {good}")).contains("NEW"));
-}
-
-/// Two reports without a common figure: exit code 2, whatever else was asked for, and no file of
-/// changes.
-#[test]
-fn the_exit_code_of_compare_is_2_if_nothing_was_compared() {
-    let (some, empty) = (report(1.0), NamedTempFile::new().expect("a writable folder"));
-    let other = NamedTempFile::new().expect("a writable folder");
-    let of_none = json!({"schema": 1, "machine": {}, "build": {}, "results": []});
-    std::fs::write(&empty, of_none.to_string()).expect("a writable file");
-    let text = std::fs::read_to_string(&some).expect("a report").replace("write-bw", "read-bw");
-    std::fs::write(&other, text).expect("a writable file");
-    let changes = some.path().with_extension("changes");
-    for (old, new) in [(&some, &empty), (&empty, &some), (&empty, &empty), (&some, &other)] {
-        let (old, new) = (old.path().display(), new.path().display());
-        let text = error(&format!("compare {old} {new} --all --json {}", changes.display()));
-        assert!(text.contains(&format!("{old} and {new} have no figure in common")), "{text}");
-    }
-    assert!(!changes.exists());
 }
 
 #[test]

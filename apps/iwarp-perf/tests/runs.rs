@@ -441,7 +441,7 @@ fn a_run_writes_a_log_a_page_and_a_capture() {
         "{text}"
     );
     assert!(std::fs::read_to_string(&hdr).expect("a log").contains("Tag=send-lat_64B_memory"));
-    assert!(std::fs::read_to_string(html.join("index.html")).expect("a page").contains("<svg"));
+    assert!(std::fs::read_to_string(html.join("index.html")).expect("a page").contains("class=\"bar\""));
     let capture = std::fs::read(&pcap).expect("a capture");
     assert_eq!(
         capture.get(..4),

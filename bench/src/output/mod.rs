@@ -1,9 +1,8 @@
-//! What a run writes: tables, JSON, a page with plots, a log of histograms, a progress bar.
+//! What a run writes: tables, JSON, a page, a log of histograms, a progress bar.
 
 mod intervals;
 mod page;
 mod perftest;
-mod plots;
 mod rows;
 
 use std::io;
@@ -11,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, ContentArrangement, Row, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 pub use indicatif::ProgressBar;
 use indicatif::{ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use serde::Serialize;
@@ -21,8 +20,7 @@ use crate::{Latency, LogEntry, write_hdr_log};
 pub use intervals::Intervals;
 pub use page::write_html;
 pub use perftest::{perftest_row, perftest_text};
-pub(crate) use rows::{micros, or_dash, rate, size};
-use rows::{notes, sections};
+use rows::{Row, notes, sections};
 
 /// A finished run: the report, and the histogram of each latency in it.
 #[derive(Debug)]
@@ -67,10 +65,9 @@ const DEFAULT_WIDTH: u16 = 100;
 /// Formats the report for a terminal `width` columns wide; without a width, for one of 100 columns.
 pub fn tables(report: &Report, width: Option<u16>) -> String {
     let width = width.unwrap_or(DEFAULT_WIDTH);
-    let tables = sections(report, Some(width.into())).into_iter().map(|section| {
-        let rows = section.rows.into_iter().map(|row| row.cells);
-        format!("\n{}\n{}\n", section.title, text_table(section.heads, rows, width, 1))
-    });
+    let tables = sections(report, Some(width.into()))
+        .into_iter()
+        .map(|section| format!("\n{}\n{}\n", section.title, table(section.heads, section.rows, width)));
     let (machine, build) = (report.machine.summary(), report.build.summary());
     format!("{machine}\n{build}\n{}\n{}\n", tables.collect::<String>(), notes(report).join("\n"))
 }
@@ -80,20 +77,14 @@ pub fn terminal_width() -> Option<u16> {
     Table::new().width().filter(|&columns| columns > 0)
 }
 
-/// A table for a terminal `width` columns wide. Columns after the first `text_columns` are aligned
-/// to the right.
-pub(crate) fn text_table<T: Into<Row>>(
-    heads: impl Into<Row>,
-    rows: impl IntoIterator<Item = T>,
-    width: u16,
-    text_columns: usize,
-) -> Table {
+fn table(heads: Vec<String>, rows: Vec<Row<'_>>, width: u16) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     table.set_header(heads);
-    table.add_rows(rows);
-    for column in table.column_iter_mut().skip(text_columns) {
+    table.add_rows(rows.into_iter().map(|row| row.cells));
+    // The name of the test is text.
+    for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table

@@ -14,7 +14,7 @@ use crate::{limits, values};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  iwarp-perf suite --pair memif --html report/     all tests side by side, with a page of plots
+  iwarp-perf suite --pair memif --html report/     all tests side by side, with a page of tables
   iwarp-perf suite --quick --json out.json         the same in half a minute
   iwarp-perf write-lat --pair memif --size 64      one test between two processes of this machine
   iwarp-perf send-bw --all-sizes --duration 1      every size from 2 B to 8 MiB, one second each
@@ -44,9 +44,6 @@ Examples:
   iwarp-perf doctor --config configs/tap.toml      checks this machine, and names what to change
   iwarp-perf qp-memory --qps 10000                the memory of an idle queue pair
   iwarp-perf qp-scale --qps 1,10000               the cost of a message over few and many queue pairs
-  iwarp-perf qp-fairness                          a small-message queue pair beside a bulk one on the same core
-  iwarp-perf incast --clients 16                  many clients write to one server core: shares, fairness, losses
-  iwarp-perf compare old.json new.json             what changed beyond noise between two JSON files
 
 Latency is printed as the full round trip, and half of it too for Sends and Writes.
 CPU % and busy % are of client/server: processor time (100 is one processor), and polls that found work. A core that
@@ -202,7 +199,7 @@ pub struct Args {
     /// Writes the histogram of each latency as an HdrHistogram log
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,
-    /// Writes a page with tables and plots
+    /// Writes a page of tables, with a bar for each figure
     #[arg(long, value_name = "DIR")]
     pub html: Option<PathBuf>,
     /// Writes the frames of the client, or of `server`, as pcapng

@@ -13,8 +13,8 @@ use ironwarp_cli::generate_docs_if_asked;
 pub use args::{Args, AtomicsArg, Command, Format};
 pub use ironwarp_cli::CliExit;
 
-use crate::scale::{Run, fairness, incast, memory, spread};
-use crate::{compare, doctor};
+use crate::doctor;
+use crate::scale::{Run, memory, spread};
 
 /// What the user asks for.
 #[derive(Debug)]
@@ -26,10 +26,7 @@ pub enum CommandLine {
 // A doc comment would be the help text.
 #[derive(Debug, Subcommand)]
 pub enum Tool {
-    Compare(compare::Args),
     Doctor(doctor::Args),
-    Incast(Run<incast::Incast>),
-    QpFairness(Run<fairness::QpFairness>),
     QpMemory(Run<memory::QpMemory>),
     QpScale(Run<spread::QpScale>),
 }
@@ -61,10 +58,7 @@ impl CommandLine {
 impl Tool {
     pub fn run(self) -> Result<ExitCode, CliExit> {
         match self {
-            Tool::Compare(args) => compare::run(&args),
             Tool::Doctor(args) => doctor::run(&args),
-            Tool::Incast(run) => run.run(),
-            Tool::QpFairness(run) => run.run(),
             Tool::QpMemory(run) => run.run(),
             Tool::QpScale(run) => run.run(),
         }

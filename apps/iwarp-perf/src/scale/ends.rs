@@ -11,7 +11,6 @@ use ironwarp::{
 };
 
 use super::AnyError;
-use super::switch::Switch;
 
 /// Connections in set-up at a time: below the default of `limits.half_open`.
 const CONNECTING_MAX: usize = 64;
@@ -42,7 +41,7 @@ pub struct Target {
 impl End {
     /// Opens stack `number`, with a table for `qps` queue pairs, and a completion queue. The server
     /// has number 0.
-    pub fn open(number: u32, port: MemoryPort, qps: u32, cq_depth: u32) -> Result<Self, AnyError> {
+    fn open(number: u32, port: MemoryPort, qps: u32, cq_depth: u32) -> Result<Self, AnyError> {
         let mut config = Config::in_memory(&format!("10.0.0.{}/24", number + 1))?;
         config.limits.queue_pairs = qps;
         let (stack, worker) = Stack::builder(config).memory_port(port).build_one()?;
@@ -52,7 +51,7 @@ impl End {
     }
 
     /// Creates queue pairs, which all complete in [`End::cq`].
-    pub fn create_qps(&mut self, count: u32, attr: &QpAttr) -> Result<(), AnyError> {
+    fn create_qps(&mut self, count: u32, attr: &QpAttr) -> Result<(), AnyError> {
         let attr = QpAttr { send_cq: self.cq, recv_cq: self.cq, ..attr.clone() };
         for _ in 0..count {
             self.qps.push(self.context.create_qp(self.pd, &attr)?);
@@ -66,11 +65,6 @@ impl End {
         let region = self.context.register(self.pd, vec![0; bytes as usize], rights)?;
         let remote = RemoteMemory { stag: region.stag(), tagged_offset: region.base_to() };
         Ok(Target { _region: region, remote })
-    }
-
-    /// Registers memory that Writes are sent from.
-    pub fn source(&self, bytes: u32) -> Result<Region, AnyError> {
-        Ok(self.context.register(self.pd, vec![0x5a; bytes as usize], Access::empty())?)
     }
 
     /// Takes up to `N` completions. Returns the ids of their requests, or fails if one failed.
@@ -105,67 +99,47 @@ impl End {
     }
 }
 
-/// A server and its clients.
+/// A client and a server, back to back.
 pub struct Ends {
+    pub client: End,
     pub server: End,
-    pub clients: Vec<End>,
-    /// Between several clients and the server.
-    pub switch: Switch,
-    turn: usize,
 }
 
 impl Ends {
-    /// One client, back to back with the server, with tables for `qps` queue pairs each, and a
-    /// completion queue each.
-    pub fn pair(qps: u32, cq_depth: u32) -> Result<Self, AnyError> {
+    /// Opens both, with tables for `qps` queue pairs each, and a completion queue each.
+    pub fn open(qps: u32, cq_depth: u32) -> Result<Self, AnyError> {
         let (client, server) = pair(&MemoryConfig::default(), &MemoryConfig::default());
         let client = End::open(1, client, qps, cq_depth)?;
-        let server = End::open(0, server, qps, cq_depth)?;
-        Ok(Ends { server, clients: vec![client], switch: Switch::default(), turn: 0 })
+        Ok(Ends { client, server: End::open(0, server, qps, cq_depth)? })
     }
 
-    /// Several clients with a queue pair each, through a switch that holds `queue_frames` for the
-    /// server.
-    pub fn switched(clients: u32, queue_frames: u32, cq_depth: u32) -> Result<Self, AnyError> {
-        let mut switch = Switch::default();
-        let server = End::open(0, switch.port(queue_frames as usize), clients, 1)?;
-        let ring = MemoryConfig::default().rx_ring_frames;
-        let clients = (1..=clients).map(|number| End::open(number, switch.port(ring), 1, cq_depth));
-        Ok(Ends { server, clients: clients.collect::<Result<_, _>>()?, switch, turn: 0 })
+    /// Creates queue pairs at both.
+    pub fn create_qps(&mut self, count: u32, attr: &QpAttr) -> Result<(), AnyError> {
+        self.client.create_qps(count, attr)?;
+        self.server.create_qps(count, attr)
     }
 
-    /// Creates queue pairs at each client, and as many at the server.
-    pub fn create_qps(&mut self, of_client: u32, attr: &QpAttr) -> Result<(), AnyError> {
-        for client in &mut self.clients {
-            client.create_qps(of_client, attr)?;
-            self.server.create_qps(of_client, attr)?;
-        }
-        Ok(())
-    }
-
-    /// Connects each queue pair of the clients to one of the server.
+    /// Connects each queue pair of the client to one of the server.
     pub fn connect(&mut self) -> Result<(), AnyError> {
-        let all = self.server.qps.len();
+        let Ends { client, server } = self;
+        let all = server.qps.len();
         for first in (0..all).step_by(QPS_PER_PORT) {
-            self.server.context.listen(server_addr(first))?;
+            server.context.listen(server_addr(first))?;
         }
-        self.server.worker.poll(0);
-        let of_client = all / self.clients.len();
+        server.worker.poll(0);
         let (mut started, mut established, mut accepted) = (0, 0, 0);
         let start = Instant::now();
         while established < 2 * all {
             while started < all.min(accepted + CONNECTING_MAX) {
-                let client = &mut self.clients[started / of_client];
-                client.context.connect(client.qps[started % of_client], server_addr(started), b"")?;
+                client.context.connect(client.qps[started], server_addr(started), b"")?;
                 started += 1;
             }
-            self.poll();
-            for client in &mut self.clients {
-                client.next_request(&mut established)?;
-            }
-            while let Some(event) = self.server.next_request(&mut established)? {
+            client.worker.poll(1);
+            server.worker.poll(1);
+            client.next_request(&mut established)?;
+            while let Some(event) = server.next_request(&mut established)? {
                 if let Event::ConnectRequest { request, .. } = event {
-                    self.server.context.accept(request, self.server.qps[accepted], b"")?;
+                    server.context.accept(request, server.qps[accepted], b"")?;
                     accepted += 1;
                 }
             }
@@ -174,21 +148,6 @@ impl Ends {
             }
         }
         Ok(())
-    }
-
-    /// The first client, and the server.
-    pub fn split(mut self) -> Result<(End, End), AnyError> {
-        Ok((self.clients.pop().ok_or("no client")?, self.server))
-    }
-
-    /// Polls every stack once, and the switch.
-    pub fn poll(&mut self) {
-        self.turn += 1;
-        self.clients.iter_mut().for_each(|client| {
-            client.worker.poll(1);
-        });
-        self.switch.forward(self.turn);
-        self.server.worker.poll(1);
     }
 }
 

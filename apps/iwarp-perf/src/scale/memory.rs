@@ -73,9 +73,9 @@ impl Measurement for QpMemory {
         let &QpMemory { qps, send_depth, recv_depth, reads } = self;
         let both_ends = f64::from(qps) * 2.0;
         // The first stacks also allocate what a process has once.
-        let _first = Ends::pair(1, 1)?;
-        let (_smallest, fixed_bytes) = growth(|| Ends::pair(1, 1))?;
-        let (mut ends, all_bytes) = growth(|| Ends::pair(qps, 1))?;
+        let _first = Ends::open(1, 1)?;
+        let (_smallest, fixed_bytes) = growth(|| Ends::open(1, 1))?;
+        let (mut ends, all_bytes) = growth(|| Ends::open(qps, 1))?;
         let default = QpAttr::new(ends.server.cq);
         let attr = QpAttr { send_depth, recv_depth, ird: reads, ord: reads, ..default };
         let ((), created_bytes) = growth(|| ends.create_qps(qps, &attr))?;

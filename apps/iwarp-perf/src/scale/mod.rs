@@ -4,11 +4,8 @@
 //! codes: 0 success, 1 the run failed, 2 bad arguments.
 
 mod ends;
-pub mod fairness;
-pub mod incast;
 pub mod memory;
 pub mod spread;
-mod switch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

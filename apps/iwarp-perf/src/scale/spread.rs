@@ -104,12 +104,12 @@ struct Spread {
 impl Spread {
     fn open(qps: u32, options: &QpScale) -> Result<Self, AnyError> {
         let &QpScale { size, window, iterations, .. } = options;
-        let mut ends = Ends::pair(qps, 2 * window)?;
+        let mut ends = Ends::open(qps, 2 * window)?;
         let (send_depth, inline_bytes) = (window.div_ceil(qps), size as usize);
         let default = QpAttr::new(ends.server.cq);
         ends.create_qps(qps, &QpAttr { send_depth, recv_depth: 1, max_sge: 1, inline_bytes, ..default })?;
         ends.connect()?;
-        let (client, server) = ends.split()?;
+        let Ends { client, server } = ends;
         let (payload, target) = (vec![0x5a; size as usize], server.target(size)?);
         let mut spread = Spread { client, server, payload, target, window, next: 0, outstanding: 0 };
         // The first round warms up.
