@@ -85,12 +85,10 @@ pub enum WordOwner {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// This stack.
     #[default]
     Ironwarp,
     /// None: raw frames.
     Frames,
-    /// TCP of the Linux kernel.
     KernelTcp,
     /// Stock smoltcp, another TCP in user space.
     Smoltcp,
@@ -118,15 +116,11 @@ pub enum PathKind {
     Memory,
     /// A veth pair between two network namespaces.
     Veth,
-    /// The loopback interface.
     Lo,
-    /// A tap interface.
     Tap,
     /// A raw socket on an interface.
     AfPacket,
-    /// An XDP socket on an interface.
     AfXdp,
-    /// A network card.
     Pci,
     /// Any other device.
     Wire,
@@ -135,15 +129,11 @@ pub enum PathKind {
 /// One thing to measure.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Case {
-    /// The test.
     pub test: Test,
-    /// Bytes of one message.
     pub bytes: u64,
     /// The largest network-layer packet, in bytes.
     pub mtu: u16,
-    /// What connects the ends.
     pub path: PathKind,
-    /// How both ends wait.
     pub wait: Wait,
     /// Queue pairs, used round robin.
     pub qps: u32,

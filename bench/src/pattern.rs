@@ -27,7 +27,6 @@ impl Pattern {
         (offset..).zip(bytes).find(|&(at, &byte)| byte != self.byte(at)).map(|(at, _)| at)
     }
 
-    /// The byte at an offset.
     pub fn byte(self, offset: u64) -> u8 {
         // Eight bytes share one mix, which keeps validation faster than the link.
         let word = self.seed.wrapping_add((offset >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15));

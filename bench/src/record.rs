@@ -28,9 +28,7 @@ pub struct Latency {
 /// A summary of round trips, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RttNs {
-    /// The shortest.
     pub min: u64,
-    /// The median.
     pub p50: u64,
     /// Nine in ten are at most this long.
     pub p90: u64,
@@ -40,11 +38,8 @@ pub struct RttNs {
     pub p999: u64,
     /// 9999 in 10 000.
     pub p9999: u64,
-    /// The longest.
     pub max: u64,
-    /// The arithmetic mean.
     pub mean: f64,
-    /// The standard deviation.
     pub stddev: f64,
 }
 
@@ -62,7 +57,6 @@ impl Latency {
         Latency { histogram }
     }
 
-    /// Records one round trip in nanoseconds.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         self.histogram.saturating_record(ns);
@@ -80,7 +74,6 @@ impl Latency {
         self.histogram.len()
     }
 
-    /// Whether nothing was recorded.
     pub fn is_empty(&self) -> bool {
         self.histogram.is_empty()
     }
@@ -131,9 +124,7 @@ const NS_PER_MS: f64 = 1e6;
 pub struct LogEntry<'a> {
     /// The tag; characters that the format reserves become underscores.
     pub tag: String,
-    /// The round trips.
     pub latency: &'a Latency,
-    /// The time they took.
     pub duration: Duration,
 }
 

@@ -93,13 +93,10 @@ pub struct Slice {
     pub messages: u64,
     /// Application bytes of those messages.
     pub bytes: u64,
-    /// Their time, in nanoseconds.
     pub elapsed_ns: u64,
     /// Processor time of both ends, in nanoseconds, where both report it.
     pub cpu_ns: Option<u64>,
-    /// What the client used.
     pub client: EndUsage,
-    /// What the server used.
     pub server: EndUsage,
     /// Messages lost, late, short or wrong.
     pub errors: u64,
@@ -113,9 +110,7 @@ pub struct Slice {
 /// The server's measurement of a slice.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ServerSlice {
-    /// Messages, or frames, that arrived.
     pub messages: u64,
-    /// Application bytes that arrived.
     pub bytes: u64,
     /// Time from the first arrival to the last, in nanoseconds.
     pub elapsed_ns: u64,
@@ -123,7 +118,6 @@ pub struct ServerSlice {
     pub errors: u64,
     /// Bytes compared with the pattern that they should hold.
     pub verified_bytes: u64,
-    /// What the server used.
     #[serde(default)]
     pub usage: EndUsage,
 }

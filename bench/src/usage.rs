@@ -30,18 +30,14 @@ pub struct EndUsage {
 /// A percentage of each end. `None` is unknown.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct EndPercent {
-    /// The client.
     pub client: Option<f64>,
-    /// The server.
     pub server: Option<f64>,
 }
 
 /// The threads whose processor time belongs to an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CpuClock {
-    /// The calling thread.
     Thread,
-    /// All threads of the process.
     Process,
     /// Threads that cannot be told from those of the other end.
     Unknown,

@@ -55,7 +55,6 @@ fn node(address: &str, mac: u8, clock: &VirtualClock) -> (Node, FarEnd) {
     (Node::over(config(address), port, clock.clone()), far)
 }
 
-/// Each message has a content of its own.
 fn content(number: u64) -> Vec<u8> {
     (0..MESSAGE_BYTES as u8).map(|at| at.wrapping_mul(7) ^ (number as u8).wrapping_mul(31)).collect()
 }

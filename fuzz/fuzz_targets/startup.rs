@@ -55,7 +55,6 @@ fn startup(request: bool, flags: u8, revision: u8, private: &[u8]) -> Vec<u8> {
     if request { mpa::request(flags, revision, private) } else { mpa::reply(flags, revision, private) }
 }
 
-/// A connection that the node requests.
 fn called(node: &mut Node, kind: u8) -> Option<Peer> {
     Peer::connect(node, false, 1999);
     let qp = node.create_qp()?;

@@ -9,7 +9,6 @@ use ironwarp_port::{Burst, Frame};
 use ironwarp_sim::VirtualClock;
 use ironwarp_types::Clock;
 
-/// The port that the node listens on.
 pub const PORT: u16 = 4791;
 
 /// Bytes of the node's memory that peers may use in every way.
@@ -37,7 +36,6 @@ pub struct Node {
     pub cq: CompletionQueue,
     pub memory: Region,
     pub qps: Vec<QueuePair>,
-    /// Completions that were reaped.
     pub completions: Vec<Completion>,
     /// Connections that were established and not ended.
     pub established: Vec<QueuePair>,
@@ -175,7 +173,6 @@ impl Node {
         self.run();
     }
 
-    /// Injects a frame.
     pub fn inject(&mut self, frame: &[u8]) {
         if let Some(far) = &mut self.far {
             self.frames.0 += usize::from(far.inject(frame));

@@ -43,7 +43,6 @@ impl Peer {
         Segment { flags: 0, ack: self.0.rcv_nxt, ..self.0.at(self.0.snd_nxt(), ACK) }
     }
 
-    /// Injects a segment.
     pub fn inject(&self, node: &mut Node, segment: &Segment) {
         node.inject(&self.0.frame(segment));
     }

@@ -2,7 +2,6 @@
 
 use ironwarp_bench::host::Build;
 
-/// The name of the program in its messages.
 pub const PROGRAM: &str = "iwarp-perf";
 
 /// This build with its optional parts, for reports.

@@ -18,9 +18,7 @@ use crate::error::{Error, Result};
 /// The role of a process that is not the parent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// Measures.
     Client,
-    /// Serves the client.
     Server,
 }
 

@@ -24,7 +24,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// A failure in one line.
     pub fn failed(line: impl Into<String>) -> Self {
         Error::Failed(line.into())
     }

@@ -17,7 +17,6 @@ use crate::message::{
 };
 use crate::stats::ClientStats;
 
-/// Completions reaped at a time.
 const REAP: usize = 8;
 /// The fill of a receive buffer: a byte that no text contains.
 const FILL_BYTE: u8 = 0xff;
@@ -35,7 +34,6 @@ const LINGER: Duration = Duration::from_millis(5);
 /// The parameters of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// The server's address.
     pub server: SocketAddr,
     /// Pings to make; `None`: until Ctrl-C.
     pub count: Option<u64>,
@@ -43,7 +41,6 @@ pub struct ClientConfig {
     pub bytes: u32,
     /// Compare every byte that comes back.
     pub verify: bool,
-    /// Print every text.
     pub verbose: bool,
     /// The time that the server may be silent.
     pub timeout: Duration,
@@ -119,7 +116,6 @@ impl Client {
         }
     }
 
-    /// The counts so far.
     pub fn stats(&self) -> &ClientStats {
         &self.stats
     }

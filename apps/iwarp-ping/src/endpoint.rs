@@ -23,7 +23,6 @@ pub(crate) const RECEIVES: usize = 2;
 /// Sends outstanding. A server has a Read, a Write and a Send in sequence; a client has two Sends
 /// for this ping and those of the ping before.
 const SENDS: u32 = 8;
-/// The largest depth of a completion queue.
 const CQ_DEPTH_MAX: u32 = 1 << 18;
 
 /// Why no ping, or no further ping, was made.
@@ -35,48 +34,28 @@ pub enum PingError {
     /// The stack could not be started.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// A call failed.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
     /// An offset is outside of its region.
     #[error(transparent)]
     Range(#[from] RangeError),
-    /// Another process listens on the socket.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr),
     /// The capture could not be written.
     #[error("--pcap {path}: {source}")]
-    Capture {
-        /// The file.
-        path: String,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    Capture { path: String, source: std::io::Error },
     /// The memif has no peer.
     #[error("no peer is connected to the memif: start the server first, with the same socket")]
     NoLink,
-    /// The peer failed, or the path to it.
     #[error(transparent)]
     Peer(#[from] Fault),
-    /// The peer, which is the server.
     #[error("{server}: {fault}")]
-    Server {
-        /// Its address.
-        server: SocketAddr,
-        /// What the server did.
-        fault: Fault,
-    },
-    /// Interrupted by Ctrl-C.
+    Server { server: SocketAddr, fault: Fault },
     #[error("stopped")]
     Interrupted,
     /// Interrupted by Ctrl-C before all pings were done.
     #[error("stopped after {came} of {wanted} pings")]
-    Stopped {
-        /// Pings that were answered.
-        came: u64,
-        /// Pings that were requested.
-        wanted: u64,
-    },
+    Stopped { came: u64, wanted: u64 },
 }
 
 impl From<PostError> for PingError {
@@ -100,23 +79,18 @@ impl PingError {
 
 /// One end of the stack.
 pub struct Endpoint {
-    /// The application's context.
     pub(crate) ctx: Context,
-    /// The protection domain.
     pub(crate) pd: ProtectionDomain,
-    /// The completion queue.
     pub(crate) cq: CompletionQueue,
     worker: Worker,
     memif: bool,
     poll_count: u32,
-    /// The limit of connections.
     pub(crate) connections_max: usize,
     /// Kept for its counters.
     _stack: Stack,
 }
 
 impl Endpoint {
-    /// Opens the device of a configuration.
     pub fn open(config: Config) -> Result<Self, PingError> {
         let config_copy = config.clone();
         let (stack, worker) = Stack::builder(config).build_one()?;

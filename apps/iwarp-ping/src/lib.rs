@@ -18,6 +18,10 @@
 //! conform ends its connection with a [`Fault`] that names the error, and does not affect other
 //! connections.
 #![forbid(unsafe_code)]
+#![allow(
+    missing_docs,
+    reason = "a name that says it all needs no comment, and no other crate outside uses this one"
+)]
 
 mod client;
 mod endpoint;

@@ -90,7 +90,6 @@ fn print_output(args: &Args, text: impl FnOnce() -> String, line: impl FnOnce() 
     }
 }
 
-/// A client that was given up.
 fn report_error(client: SocketAddr, error: &PingError) {
     eprintln!("{PROGRAM}: {client}: {error}");
 }

@@ -11,7 +11,6 @@ use ironwarp::{
     Terminate,
 };
 
-/// Bytes of every message.
 pub const MESSAGE_BYTES: usize = 16;
 
 /// Bytes of a receive buffer: larger than a message, so that a message slightly too long is
@@ -21,7 +20,6 @@ pub(crate) const RECEIVE_BYTES: usize = 64;
 /// The contents of a server's messages: zeros.
 pub const EMPTY_MESSAGE: [u8; MESSAGE_BYTES] = [0; MESSAGE_BYTES];
 
-/// The letters of a text, repeated.
 const LETTERS: std::ops::RangeInclusive<u8> = b'A'..=b'z';
 const LETTER_COUNT: u64 = (*LETTERS.end() - *LETTERS.start() + 1) as u64;
 
@@ -39,33 +37,20 @@ pub enum Fault {
     ZeroStag,
     /// The length is zero or exceeds the buffer.
     #[error("an advertisement of {bytes} bytes, where 1 to {bytes_max} are taken")]
-    Size {
-        /// Advertised bytes.
-        bytes: u32,
-        /// Bytes of the buffer.
-        bytes_max: u32,
-    },
+    Size { bytes: u32, bytes_max: u32 },
     /// The text does not fit the advertised sink.
     #[error("{sink_bytes} bytes of room advertised for a text of {text}")]
-    SinkTooSmall {
-        /// Advertised bytes.
-        sink_bytes: u32,
-        /// Bytes of the text.
-        text: u32,
-    },
+    SinkTooSmall { sink_bytes: u32, text: u32 },
     /// A message arrived before the reply to the sender's message before it.
     #[error("a message out of turn")]
     UnexpectedMessage,
-    /// The text differs from the expected one.
     #[error("byte {offset} of ping {ping} is {found:#04x}, not {wanted:#04x}")]
     Mismatch {
         /// The ping, from 0.
         ping: u64,
         /// The first byte that differs.
         offset: usize,
-        /// Its value.
         found: u8,
-        /// The expected value.
         wanted: u8,
     },
     /// The connection ended too early.
@@ -73,17 +58,11 @@ pub enum Fault {
     Disconnected {
         /// The ping in progress, from 0.
         ping: u64,
-        /// The reason.
         how: String,
     },
     /// The client made fewer or more pings than expected.
     #[error("{came} pings, where {wanted} were to come")]
-    Count {
-        /// Pings made.
-        came: u64,
-        /// Pings expected.
-        wanted: u64,
-    },
+    Count { came: u64, wanted: u64 },
     /// No message arrived within the limit.
     #[error("nothing was heard in ping {ping} for {seconds} s")]
     Timeout {
@@ -98,17 +77,14 @@ pub enum Fault {
     /// A work request of ours failed.
     #[error("{what} in ping {ping} ended as {status:?}")]
     Work {
-        /// Its operation.
         what: &'static str,
         /// The ping in progress, from 0.
         ping: u64,
-        /// Its status.
         status: CompletionStatus,
     },
     /// The server refused the connection.
     #[error("rejected{0}")]
     Rejected(String),
-    /// No connection was established.
     #[error("{}", connect_failure_text(*.0))]
     ConnectFailed(ConnectFailure),
 }
@@ -158,14 +134,11 @@ pub fn disconnect_text(reason: DisconnectReason, terminate: Option<(bool, Termin
 /// A piece of the sender's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Advertisement {
-    /// Its address.
     pub at: RemoteMemory,
-    /// Its length.
     pub bytes: u32,
 }
 
 impl Advertisement {
-    /// Encodes the advertisement.
     pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
         let mut message = EMPTY_MESSAGE;
         message[..8].copy_from_slice(&self.at.tagged_offset.to_be_bytes());

@@ -15,7 +15,6 @@ use crate::message::Fault;
 use crate::session::Session;
 use crate::stats::ServerStats;
 
-/// Completions reaped at a time.
 const REAP: usize = 32;
 /// The time to poll after the last client's end, so that the last acknowledgement is sent.
 const LINGER: Duration = Duration::from_millis(5);
@@ -23,7 +22,6 @@ const LINGER: Duration = Duration::from_millis(5);
 /// The parameters of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerConfig {
-    /// The address it listens on.
     pub local: SocketAddr,
     /// Bytes of the longest accepted text, 1 to [`TEXT_BYTES_MAX`](crate::TEXT_BYTES_MAX).
     pub bytes_max: u32,
@@ -31,7 +29,6 @@ pub struct ServerConfig {
     pub count: Option<u64>,
     /// Compare every text with what `rping`'s clients send.
     pub verify: bool,
-    /// Print every text.
     pub verbose: bool,
     /// Serve any number of clients, several at once.
     pub persistent: bool,
@@ -40,7 +37,6 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// Whether texts are printed or compared.
     pub(crate) fn inspects_text(&self) -> bool {
         self.verify || self.verbose
     }
@@ -62,7 +58,6 @@ pub struct Server {
 pub type ErrorHandler = Box<dyn FnMut(SocketAddr, &PingError) + Send>;
 
 impl Server {
-    /// Listens.
     pub fn new(
         mut endpoint: Endpoint,
         server_config: ServerConfig,
@@ -73,7 +68,6 @@ impl Server {
         Ok(Server { endpoint, server_config, sessions, stats, last_error: None, finished: false, on_error })
     }
 
-    /// The counts so far.
     pub fn stats(&self) -> ServerStats {
         self.stats
     }

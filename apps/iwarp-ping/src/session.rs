@@ -32,7 +32,6 @@ use crate::server::ServerConfig;
 enum Step {
     /// The client's advertisement of its text.
     Source,
-    /// The completion of the Read.
     Reading,
     /// The client's advertisement of its sink.
     Sink,
@@ -45,12 +44,9 @@ pub(crate) struct Session {
     config: ServerConfig,
     pub(crate) qp: QueuePair,
     pub(crate) remote: SocketAddr,
-    /// Pings that were answered.
     pub(crate) pings: u64,
-    /// Bytes of their texts.
     pub(crate) bytes: u64,
     step: Step,
-    /// Bytes of the text in the buffer.
     text: u32,
     /// A message that arrived early.
     queued_message: Option<[u8; MESSAGE_BYTES]>,

@@ -16,7 +16,6 @@ pub struct ClientStats {
     bytes: u32,
     verified: bool,
     rtts: Option<Histogram<u64>>,
-    /// Completed pings.
     pings: u64,
     started: Instant,
     /// The time since the connection.
@@ -31,7 +30,6 @@ impl ClientStats {
         ClientStats { bytes, verified, rtts, pings: 0, started: Instant::now(), elapsed: Duration::ZERO }
     }
 
-    /// Completed pings.
     pub fn pings(&self) -> u64 {
         self.pings
     }
@@ -100,16 +98,12 @@ impl fmt::Display for ClientStats {
 pub struct ServerStats {
     /// Clients that left in order.
     pub served: u64,
-    /// Clients that were given up.
     pub failed: u64,
-    /// Pings of all clients.
     pub pings: u64,
-    /// Bytes of their texts.
     pub bytes: u64,
 }
 
 impl ServerStats {
-    /// The summary as one JSON object.
     pub fn json(&self) -> Value {
         json!({
             "event": "summary", "role": "server", "served": self.served, "failed": self.failed,

@@ -52,13 +52,11 @@ pub(crate) enum StartError {
     /// An argument contradicts another one or the configuration.
     #[error("{0}")]
     Argument(String),
-    /// The stack.
     #[error(transparent)]
     Setup(#[from] SetupError),
     /// A call of the stack failed.
     #[error(transparent)]
     Verbs(#[from] ironwarp::VerbsError),
-    /// The capture file.
     #[error("--pcap {path}: {source}")]
     Capture { path: String, source: std::io::Error },
 }

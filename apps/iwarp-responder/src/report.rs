@@ -5,24 +5,20 @@ use core::net::SocketAddr;
 use ironwarp::{Completion, CompletionFlags, Terminate};
 use serde_json::json;
 
-/// Prints one line and flushes it.
 fn print(line: &serde_json::Value) {
     ironwarp_cli::print_stdout(format_args!("{line}\n"));
 }
 
-/// The responder listens.
 pub(crate) fn listening(local: SocketAddr) {
     print(&json!({"event": "listening", "local": local.to_string()}));
 }
 
-/// A peer is connected.
 pub(crate) fn connected(qp: u32, remote: SocketAddr, private_data: &[u8]) {
     print(
         &json!({"event": "connected", "qp": qp, "remote": remote.to_string(), "private_data": hex(private_data)}),
     );
 }
 
-/// The peer rejected the connection.
 pub(crate) fn rejected(qp: u32, private_data: &[u8]) {
     print(&json!({"event": "rejected", "qp": qp, "private_data": hex(private_data)}));
 }
@@ -42,7 +38,6 @@ pub(crate) fn completion(completion: &Completion) {
     }));
 }
 
-/// A Terminate was sent or received.
 pub(crate) fn terminated(qp: u32, sent: bool, terminate: Terminate) {
     print(&json!({
         "event": if sent { "terminate_sent" } else { "terminate_received" },

@@ -33,12 +33,10 @@ pub(crate) struct Responder<'a> {
     ctx: Context,
     pd: ProtectionDomain,
     cq: CompletionQueue,
-    /// Bytes of each peer's receives.
     receive_bytes: usize,
     /// One entry for each queue pair of the stack.
     peers_max: usize,
     connections: HashMap<u32, Connection>,
-    /// Connections that have ended.
     ended: u64,
 }
 
@@ -107,7 +105,6 @@ impl<'a> Responder<'a> {
         Ok(())
     }
 
-    /// Closes the open connections.
     fn drain_connections(&mut self) -> Result<(), VerbsError> {
         let deadline = Instant::now() + DRAIN_TIMEOUT;
         while self.ctx.drain(deadline)?.open > 0 {

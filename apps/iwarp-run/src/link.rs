@@ -11,14 +11,12 @@ use ironwarp::Config;
 pub(crate) enum Link {
     /// Shared memory between two programs of this host.
     Memif {
-        /// The end.
         role: Role,
         /// Tells several pairs of a host apart.
         name: String,
     },
     /// A tap interface, whose other end is Linux.
     Tap {
-        /// The name of the interface.
         interface: String,
         /// The program's address and prefix length.
         address: String,
@@ -28,9 +26,7 @@ pub(crate) enum Link {
 /// An end of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// Creates the socket.
     Server,
-    /// Connects to it.
     Client,
 }
 

@@ -10,13 +10,10 @@ use crate::trial::{Failure, Outcome, Trial};
 /// The results of many seeds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
-    /// Seeds that passed.
     pub passed: u64,
     /// Seeds that failed, in order.
     pub failures: Vec<Failure>,
-    /// The totals of all seeds.
     pub totals: Totals,
-    /// Frames sent.
     pub frames: u64,
 }
 

@@ -92,7 +92,6 @@ Exit codes: 0 all passed, 1 some failed or the run was stopped, 2 bad arguments.
 const SEEDS_USUAL: (u64, u64) = (0, 100);
 
 impl Args {
-    /// The trials that the arguments select.
     pub fn trials(&self) -> Result<Vec<Trial>, String> {
         let mut trials = if self.regressions { iwarp_sim::regressions::all()? } else { Vec::new() };
         let named = match (self.seed, self.seeds) {

@@ -10,6 +10,10 @@
 //! [`tcp`] has nodes of the TCP layer and below, for throughput curves and for tests against stock
 //! smoltcp.
 #![forbid(unsafe_code)]
+#![allow(
+    missing_docs,
+    reason = "a name that says it all needs no comment, and no other crate outside uses this one"
+)]
 
 pub mod adversary;
 mod app;
@@ -25,7 +29,6 @@ pub mod trial;
 mod wire;
 mod world;
 
-/// The text of an error.
 pub(crate) fn text(error: impl core::fmt::Display) -> String {
     error.to_string()
 }

@@ -15,16 +15,13 @@ use crate::world::World;
 /// A seed of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trial {
-    /// The scenario.
     pub scenario: Scenario,
-    /// The seed.
     pub seed: u64,
 }
 
 /// Whether the hosts take the fast path where it applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FastPath {
-    /// They do.
     On,
     /// They take the general path always.
     Off,
@@ -33,9 +30,7 @@ pub enum FastPath {
 /// A seed that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// The trial.
     pub trial: Trial,
-    /// What went wrong.
     pub fault: String,
 }
 

@@ -12,9 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::namespaces::{self, Namespaces};
 use crate::printable::printable;
 
-/// The version of the JSON.
 const SCHEMA: u32 = 1;
-/// The layers that count by port.
 pub(crate) const PORT_LAYERS: [&str; 2] = ["port", "net"];
 
 /// The process and its page.
@@ -33,7 +31,6 @@ pub(crate) struct Connection {
     pub(crate) row: ConnectionRow,
 }
 
-/// One snapshot.
 #[derive(Clone)]
 pub(crate) struct Snapshot {
     pub(crate) pid: u32,
@@ -127,7 +124,6 @@ impl Snapshot {
         (0..self.ports).map(Column::Port)
     }
 
-    /// Returns whether a counter is counted by port.
     pub(crate) fn is_port_counter(info: &CounterInfo) -> bool {
         PORT_LAYERS.contains(&info.layer.as_str())
     }
@@ -137,12 +133,10 @@ impl Snapshot {
         self.before.as_ref().map(|(seconds, _)| *seconds)
     }
 
-    /// The value of a counter.
     pub(crate) fn value(&self, column: Column, counter: usize) -> u64 {
         self.sum_at(&self.now, column, counter)
     }
 
-    /// The increase of a counter in a second.
     pub(crate) fn rate(&self, column: Column, counter: usize) -> Option<f64> {
         let (seconds, before) = self.before.as_ref()?;
         let grown = self.value(column, counter).wrapping_sub(self.sum_at(before, column, counter));
@@ -168,7 +162,6 @@ impl Snapshot {
         self.counter_index(name).map_or(0, |counter| self.value(column, counter))
     }
 
-    /// The snapshot as one line of JSON.
     pub(crate) fn json(&self) -> Value {
         let cores: Vec<_> = self.cores().map(|core| self.column_json(core)).collect();
         let ports: Vec<_> = self.ports().map(|port| self.column_json(port)).collect();

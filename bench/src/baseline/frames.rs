@@ -36,7 +36,6 @@ const POLLS_PER_CLOCK_READ: u32 = 64;
 const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(500);
 /// The sender gives up when the device takes no frame for this time.
 const TX_STALL_TIMEOUT: Duration = Duration::from_millis(500);
-/// Bursts between two clock reads.
 const BURSTS_PER_CLOCK_READ: u64 = 16;
 
 /// The purpose of a frame.
@@ -54,11 +53,9 @@ enum Kind {
 /// How messages of one size are divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// Frames of a message.
     pub frames: u64,
     /// Payload bytes of every frame but the last.
     full_bytes: usize,
-    /// Payload bytes of the last frame.
     last_bytes: usize,
 }
 
@@ -80,7 +77,6 @@ impl Layout {
         if frame_index + 1 < self.frames { self.full_bytes } else { self.last_bytes }
     }
 
-    /// Application bytes of a message.
     pub fn message_bytes(&self) -> u64 {
         (self.frames - 1) * self.full_bytes as u64 + self.last_bytes as u64
     }
@@ -123,7 +119,6 @@ impl FrameTemplate {
         Some(frame.seal(TxMeta::default()))
     }
 
-    /// Writes the first bytes of a frame.
     #[inline]
     fn write(&self, frame: &mut [u8], sequence: u64) {
         let Some(head) = frame.first_chunk_mut::<PREFIX_BYTES>() else { return };
@@ -151,7 +146,6 @@ fn parse_header(frame: &[u8]) -> Option<(Kind, u64)> {
     Some((kind, u64::from_be_bytes(sequence)))
 }
 
-/// Turns a ping into a pong.
 fn to_pong(frame: &mut [u8]) {
     if let Some(head) = frame.first_chunk_mut::<PREFIX_BYTES>() {
         head[KIND_AT] = Kind::Pong as u8;
@@ -200,9 +194,7 @@ pub fn latency<P: Port>(port: &mut P, layout: Layout, until: StopCondition<'_>, 
 struct Message<P: Port> {
     layout: Layout,
     template: FrameTemplate,
-    /// The number of its first frame.
     first: u64,
-    /// Frames built.
     sent: u64,
     tx: Burst<<P::Frame as Frame>::Sealed>,
 }

@@ -15,13 +15,10 @@ use std::thread;
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// The interface of the client, in its namespace.
 pub const CLIENT_INTERFACE: &str = "iw0";
-/// The interface of the server, in its namespace.
 pub const SERVER_INTERFACE: &str = "iw1";
 /// The client's address, from the block for benchmarks (RFC 2544).
 pub const CLIENT_ADDR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// The server's address.
 pub const SERVER_ADDR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 
 /// Why there is no veth pair.
@@ -33,7 +30,6 @@ pub enum NamespaceError {
     /// A command could not be run.
     #[error("`{command}`: {reason}")]
     Command {
-        /// The command.
         command: String,
         /// The first line of its standard error.
         reason: String,

@@ -49,7 +49,6 @@ pub fn client<P: Port>(
     outcome
 }
 
-/// The server's part of a slice.
 pub fn server<P: Port>(port: &mut P, case: &Case, stop: &StopSignal) -> ServerSlice {
     let Ok(server) = stream::server(&mut Node::server(port), case, stop);
     server
@@ -65,7 +64,6 @@ struct Node<'p, P: Port> {
 }
 
 impl<'p, P: Port> Node<'p, P> {
-    /// A server that listens.
     fn server(port: &'p mut P) -> Self {
         let mut node = Self::new(port, SERVER_ADDR, 0);
         // Cannot fail: the port is not 0 and the socket is new.
@@ -199,7 +197,6 @@ impl<P: Port> Device for PortDevice<'_, P> {
     }
 }
 
-/// A received frame.
 struct ReceivedFrame<F>(F);
 
 impl<F: Frame> RxToken for ReceivedFrame<F> {

@@ -25,7 +25,6 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// The readings so far.
     pub fn now() -> Self {
         Activity {
             steal_ns: read_kernel_file("/proc/stat").and_then(|stat| steal_ns(&stat)),

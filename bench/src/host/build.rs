@@ -6,11 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Build {
-    /// The version of the workspace.
     pub version: String,
     /// The commit, with `-dirty` when the tree had changes.
     pub commit: Option<String>,
-    /// The compiler.
     pub rustc: Option<String>,
     /// `release` or `debug`.
     pub profile: Option<String>,
@@ -33,7 +31,6 @@ impl Build {
         }
     }
 
-    /// One line for tables.
     pub fn summary(&self) -> String {
         let known = [self.commit.as_deref(), self.profile.as_deref(), self.rustc.as_deref()];
         let known: Vec<&str> = known.into_iter().flatten().collect();

@@ -8,9 +8,7 @@ use nix::unistd::Pid;
 /// The processors of the two ends of a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CorePair {
-    /// The client's.
     pub client: usize,
-    /// The server's.
     pub server: usize,
 }
 

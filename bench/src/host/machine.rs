@@ -8,25 +8,19 @@ use super::{allowed, read_kernel_file};
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
-    /// Its name.
     pub hostname: Option<String>,
     /// The processor's model.
     pub cpu: Option<String>,
-    /// Processors online.
     pub cores: Option<u32>,
     /// Processors that this process may use.
     pub cores_allowed: u32,
-    /// Memory in MiB.
     pub memory_mib: Option<u64>,
-    /// The kernel.
     pub kernel: Option<String>,
-    /// The distribution.
     pub os: Option<String>,
     /// The hypervisor, on a virtual machine that says so.
     pub hypervisor: Option<bool>,
     /// The clock behind the monotonic time.
     pub clock_source: Option<String>,
-    /// Hugepages set aside.
     pub hugepages: Option<u64>,
     /// The size of one, in KiB.
     pub hugepage_kib: Option<u64>,
@@ -37,7 +31,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine.
     pub fn local() -> Self {
         let cpuinfo = read_kernel_file("/proc/cpuinfo").unwrap_or_default();
         let meminfo = read_kernel_file("/proc/meminfo").unwrap_or_default();
@@ -61,7 +54,6 @@ impl Machine {
         }
     }
 
-    /// One line for tables.
     pub fn summary(&self) -> String {
         let cpu = self.cpu.as_deref().unwrap_or("unknown processor");
         let cores = self.cores.map_or_else(String::new, |cores| format!(", {cores} processors"));
@@ -79,7 +71,6 @@ fn field(text: &str, key: &str) -> Option<String> {
     })
 }
 
-/// The leading number of a field.
 fn number(text: &str, key: &str) -> Option<u64> {
     field(text, key)?.split_whitespace().next()?.parse().ok()
 }

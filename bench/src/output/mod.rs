@@ -25,14 +25,12 @@ use rows::{Row, notes, sections};
 /// A finished run: the report, and the histogram of each latency in it.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The report.
     pub report: Report,
     /// One entry for each result; `None` for bandwidths.
     pub latencies: Vec<Option<Latency>>,
 }
 
 impl Outcome {
-    /// Writes the report as JSON.
     pub fn write_json(&self, path: &Path) -> io::Result<()> {
         write_json(path, &self.report)
     }
@@ -54,7 +52,6 @@ impl Outcome {
     }
 }
 
-/// Writes JSON for scripts and for people.
 pub fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
     std::fs::write(path, serde_json::to_string_pretty(value)? + "\n")
 }

@@ -8,9 +8,7 @@ use std::fmt::Write;
 
 use crate::report::{Report, TestResult};
 
-/// Bytes of a MB in perftest.
 const MB: f64 = 1_048_576.0;
-/// Bytes per second in a Gbit/s.
 const BYTES_PER_GBIT: f64 = 125_000_000.0;
 const LATENCY_HEADER: &str = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    \
     t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] ";

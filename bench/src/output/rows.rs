@@ -146,7 +146,6 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The measured figures.
 fn figures<'a>(kind: &Kind, results: Vec<&'a TestResult>, width: Option<usize>) -> Section<'a> {
     let (settings, mut remarks) = settings(&results);
     let mut columns: Vec<&Column> = IDENTITY.iter().chain(settings).chain(kind.columns).collect();
@@ -273,7 +272,6 @@ fn setup(result: &TestResult, figure: fn(&RttNs) -> u64) -> Option<String> {
     result.setup_ns.as_ref().map(|setup| micros(figure(setup) as f64))
 }
 
-/// Formats a percentage of the client and of the server.
 fn both_ends(EndPercent { client, server }: EndPercent) -> String {
     let text = |percent: Option<f64>| or_dash(percent.map(|percent| format!("{percent:.0}")));
     format!("{}/{}", text(client), text(server))

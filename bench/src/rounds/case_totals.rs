@@ -4,7 +4,6 @@ use super::CaseRounds;
 use crate::report::{Comparison, MedianRange, RoundLog, TestResult};
 use crate::{Case, EndPercent, EndUsage, Latency, Slice};
 
-/// Nanoseconds a second.
 const NS_PER_S: f64 = 1e9;
 
 /// One case's slices over the rounds that count, added up. Errors and verified bytes are those of
@@ -29,7 +28,6 @@ impl CaseTotals {
         self.0.latency.as_ref()
     }
 
-    /// The figures of a single slice.
     pub fn of_slice(case: &Case, slice: &Slice) -> TestResult {
         figures(case, None, slice).judge_cpu()
     }
@@ -66,7 +64,6 @@ impl CaseTotals {
     }
 }
 
-/// What slices of a case measured.
 fn figures(case: &Case, device: Option<String>, slice: &Slice) -> TestResult {
     TestResult {
         iterations: Some(slice.messages),

@@ -14,13 +14,11 @@ pub trait CaseRunner {
     /// Why a slice could not be measured.
     type Error;
 
-    /// Measures one case for a slice of time.
     fn slice(&mut self, case: usize) -> Result<Slice, Self::Error>;
 
     /// The transfer time of a cache line between the cores of the two ends, in nanoseconds.
     fn hop_ns(&mut self) -> Option<f64>;
 
-    /// The disturbances so far.
     fn activity(&mut self) -> Activity {
         Activity::now()
     }
@@ -32,7 +30,6 @@ pub trait CaseRunner {
 /// How a group is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoundPlan {
-    /// Cases in the group.
     pub cases: usize,
     /// The case that is the group's floor. Absent: the core-to-core hop is.
     pub floor: Option<usize>,
@@ -50,21 +47,13 @@ impl RoundPlan {
 /// Why the rounds ended before their time.
 #[derive(Debug, PartialEq, Eq)]
 pub enum EndedEarly<E> {
-    /// The user asked.
     ByUser,
-    /// A slice failed.
-    Failed {
-        /// The case.
-        case: usize,
-        /// Why.
-        error: E,
-    },
+    Failed { case: usize, error: E },
 }
 
 /// The rounds of a group.
 #[derive(Debug)]
 pub struct Rounds {
-    /// The completed rounds.
     pub rounds: Vec<Round>,
 }
 
@@ -156,7 +145,6 @@ impl Rounds {
         self.steady() > 0
     }
 
-    /// Rounds that count.
     pub fn counted(&self) -> impl Iterator<Item = &Round> {
         let any = !self.has_steady();
         self.rounds.iter().filter(move |round| any || round.is_steady())
@@ -167,7 +155,6 @@ impl Rounds {
         self.rounds.len() - self.steady()
     }
 
-    /// One case over the rounds.
     pub fn case(&self, case: usize) -> CaseRounds<'_> {
         CaseRounds { rounds: self, case }
     }
@@ -208,7 +195,6 @@ impl Round {
 }
 
 impl<'a> CaseRounds<'a> {
-    /// The slices that count.
     pub fn counted(&self) -> impl Iterator<Item = &'a Slice> {
         let case = self.case;
         self.rounds.counted().filter_map(move |round| round.slices.get(case))
@@ -220,7 +206,6 @@ impl<'a> CaseRounds<'a> {
         self.rounds.rounds.iter().filter_map(move |round| Some((round, round.slices.get(case)?)))
     }
 
-    /// The rounds that this case belongs to.
     pub fn rounds(&self) -> &'a Rounds {
         self.rounds
     }

@@ -9,7 +9,6 @@ use ironwarp_fuzz::Input;
 use crate::objects::shortened;
 use crate::program::{Program, address, good, pick, pointer};
 
-/// An address of an end, or any.
 fn any_address(input: &mut Input<'_>, usual: u8) -> iw_addr {
     let mut chosen = address(usual);
     match input.u8() {
@@ -109,7 +108,6 @@ pub fn listen(input: &mut Input<'_>, program: &mut Program, end: usize) {
     }
 }
 
-/// Texts to addresses and back.
 pub fn address_texts(input: &mut Input<'_>) {
     let text = input.short_bytes().split(|byte| *byte == 0).next().unwrap_or(b"");
     let text = CString::new(text).expect("no NUL");

@@ -31,7 +31,6 @@ fuzz_target!(|bytes: &[u8]| {
     program.close();
 });
 
-/// One call by one of the two ends.
 fn call(input: &mut Input<'_>, program: &mut Program) {
     let (kind, end) = (input.u8(), usize::from(input.flag()));
     match kind % 40 {

@@ -115,7 +115,6 @@ fn send_wr(
     wr
 }
 
-/// The tag of a fast region.
 fn tag_of(fast: *mut iw_fast_mr) -> u32 {
     let mut info = iw_stag_info { size: size_of::<iw_stag_info>() as u32, stag: 0, next_stag: 0 };
     // SAFETY: a handle of this library, and memory for the value.

@@ -183,7 +183,6 @@ impl Program {
     }
 }
 
-/// The address of an end.
 pub fn address(last: u8) -> iw_addr {
     let mut address = iw_addr { port: PORT, family: 4, ..iw_addr::default() };
     address.ip[..4].copy_from_slice(&[10, 0, 0, last]);

@@ -13,7 +13,6 @@ use crate::world::World;
 
 const BLOCKS: u32 = 8;
 const BYTES: usize = 4096;
-/// Extents of each of its two namespaces.
 const EXTENTS: usize = 6;
 /// What a failed command may have: the disk did not answer, does not take it now, or fails.
 const FAILURES: [Status; 4] = [
@@ -26,7 +25,6 @@ const FAILURES: [Status; 4] = [
 /// A command without a response.
 struct Outstanding {
     extent: usize,
-    /// What it writes.
     write: Option<u8>,
 }
 
@@ -103,7 +101,6 @@ impl Honest {
         }
     }
 
-    /// Reads everything.
     pub fn verify(&mut self, world: &mut World) {
         (0..2 * EXTENTS).for_each(|extent| self.send(world, extent, None, false));
         until(world, "what it reads in the end", |world| {

@@ -78,7 +78,6 @@ impl Hostile {
         }
     }
 
-    /// Its connections end.
     pub fn leave(&mut self, world: &mut World) {
         for queue in self.queues.drain(..) {
             let _ = world.hosts[HOSTILE].host.discard(queue);

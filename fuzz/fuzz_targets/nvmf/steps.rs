@@ -17,7 +17,6 @@ pub const HOSTILE: usize = 1;
 const HOSTILE_NUMBER: u8 = 3;
 /// The subsystem of the hostile host. It has namespaces of its own on the same core and disk.
 pub const HOSTILE_NQN: &str = "nqn.2014-08.org.example:hostile";
-/// The longest pause of the core in a step.
 const PAUSE_MAX: Nanos = Nanos::from_millis(200);
 
 fn config() -> TargetConfig {
@@ -36,7 +35,6 @@ fn config() -> TargetConfig {
     TargetConfig::from_toml(&text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Runs an input.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut world = World::new(&config(), &[1, HOSTILE_NUMBER]);

@@ -65,7 +65,6 @@ impl Tool {
     }
 }
 
-/// The whole command line.
 fn command() -> clap::Command {
     Tool::augment_subcommands(Args::command())
         .args_conflicts_with_subcommands(true)

@@ -30,7 +30,6 @@ pub struct Measurement<'a> {
     parent: &'a Channel<ToClient>,
     server: ServerLink,
     session: &'a Session,
-    /// The cases of the group in progress.
     open: Vec<OpenCase>,
     endpoint: Option<Endpoint>,
     sockets: Sockets,

@@ -197,7 +197,6 @@ fn added_latency_note(rounds: &Rounds, local: usize, remote: usize) -> Option<St
     ))
 }
 
-/// A figure of a case for each round.
 fn per_round(
     rounds: &Rounds,
     case: usize,

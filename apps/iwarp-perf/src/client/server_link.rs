@@ -69,7 +69,6 @@ impl ServerLink {
         matches!(self.handle, ServerHandle::Remote)
     }
 
-    /// Sends a message.
     pub fn send(&mut self, message: &ToServer) -> Result<()> {
         self.channel.send(message).map_err(|_| self.exit_error())
     }

@@ -61,7 +61,6 @@ impl Sockets {
         Ok((path, note))
     }
 
-    /// The connection over a path.
     pub fn connection(&mut self, path: PathKind) -> Result<&mut TcpConnection> {
         self.connections.get_mut(&path).ok_or_else(|| Error::failed("the Linux sockets: not connected"))
     }

@@ -119,7 +119,6 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
         (Channel { out: Output::Carrier(out), messages, waiting }, carrier)
     }
 
-    /// Sends a message.
     pub fn send(&self, message: &impl Serialize) -> Result<()> {
         let line = serde_json::to_string(message)? + "\n";
         let sent = match &self.out {

@@ -20,7 +20,6 @@ pub use channel::{Carrier, Channel};
 /// From the parent to the client.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToClient {
-    /// Measure a session.
     Run(Box<Session>),
     /// End the slice and the session, and report the measured rounds.
     Stop,
@@ -30,14 +29,14 @@ pub enum ToClient {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromClient {
     /// A slice begins. The title names its case.
-    Slice { title: String },
+    Slice {
+        title: String,
+    },
     /// The figures of a slice, in a group that reports its slices.
     Interval(Box<TestResult>),
     /// The results of a group that is complete or was stopped.
     Results(Vec<Measured>),
-    /// The session failed.
     Failed(String),
-    /// The session is complete.
     Done,
 }
 
@@ -72,7 +71,6 @@ pub enum ToServer {
 /// From the server to the client.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromServer {
-    /// The device is open.
     Opened,
     /// The TCP baseline may connect to this address.
     Listening(SocketAddr),
@@ -82,12 +80,10 @@ pub enum FromServer {
     Connected,
     /// The slice may begin.
     Ready,
-    /// The counts of the slice.
     Done(ServerSlice),
     /// The queue pairs of the group are destroyed.
     Released,
     /// The server no longer uses the device.
     Gone,
-    /// Something failed.
     Failed(String),
 }

@@ -125,7 +125,6 @@ impl LiveDevice {
         self.stack.counters().iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
     }
 
-    /// Connects to the peer.
     fn check_peer(&mut self, peer: SocketAddr) -> Result<Finding, VerbsError> {
         let (pd, cq) = (self.ctx.alloc_pd(), self.ctx.create_cq(16)?);
         let qp = self.ctx.create_qp(pd, &QpAttr::new(cq))?;
@@ -177,7 +176,6 @@ impl LiveDevice {
     }
 }
 
-/// The remedy for a missing link.
 fn link_remedy(device: &DeviceConfig) -> &'static str {
     match device {
         DeviceConfig::Memif { .. } => "start the program at the other end of the socket",

@@ -56,7 +56,6 @@ pub struct Args {
 /// Longer than the limits of all steps together.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs the doctor.
 pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
     let _log = start_log(&args.log)?;
     let config = read_config(&args.config)?;

@@ -16,7 +16,6 @@ pub struct Report {
     findings: Mutex<Vec<Finding>>,
 }
 
-/// The finding of the watchdog.
 const TOO_LONG: &str = "a step did not end: a driver or the kernel hangs";
 
 impl Report {
@@ -34,7 +33,6 @@ impl Report {
         self.lock().push(finding);
     }
 
-    /// The worst severity so far.
     pub fn worst(&self) -> Severity {
         self.lock().iter().map(|finding| finding.severity).max().unwrap_or(Severity::Good)
     }

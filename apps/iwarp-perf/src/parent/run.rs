@@ -37,7 +37,6 @@ pub struct Run<'a> {
     /// The output of client and server, unless `log` sends it to the terminal.
     output: PathBuf,
     log: Option<&'a str>,
-    /// The form of the lines of intervals.
     format: Format,
     /// Ctrl-C is the usual end.
     is_unlimited: bool,

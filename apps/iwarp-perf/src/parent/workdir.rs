@@ -30,7 +30,6 @@ impl WorkDir {
         Ok(WorkDir { path })
     }
 
-    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -35,11 +35,8 @@ pub struct Plan {
 /// One client and one server.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Session {
-    /// Where the server runs.
     pub server_placement: ServerPlacement,
-    /// The processor of the client.
     pub client_core: usize,
-    /// The processor of the server.
     pub server_core: usize,
     /// The processor of the client's application thread, if it is not the polled one.
     pub app_core: Option<usize>,
@@ -55,11 +52,8 @@ pub struct Session {
     pub cores: u16,
     /// The configuration of the client, TOML. `None`: the session needs no device.
     pub client_config: Option<String>,
-    /// That of a server on this machine.
     pub server_config: Option<String>,
-    /// The address of the server on the device.
     pub peer: Option<SocketAddr>,
-    /// The name of the device in the report.
     pub device: Option<String>,
     /// The MTU of the session, in bytes.
     pub mtu: u16,
@@ -73,9 +67,7 @@ pub struct Session {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum ServerPlacement {
     #[default]
-    /// In a process that the client starts.
     Process,
-    /// In a thread of the client.
     Thread,
     /// On every core together with the client.
     Loopback,
@@ -86,26 +78,19 @@ pub enum ServerPlacement {
 /// Cases that alternate.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Group {
-    /// The cases.
     pub cases: Vec<GroupCase>,
-    /// The case that is the floor of the group.
     pub floor: Option<usize>,
-    /// Rounds.
     pub rounds: u32,
     /// Rounds that may replace dropped ones.
     pub spare_rounds: u32,
     /// The client reports each slice, for a line of the terminal.
     pub reports_slices: bool,
-    /// A note for each result.
     pub note: Option<String>,
 }
 
-/// A case of a group.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GroupCase {
-    /// What is measured.
     pub case: Case,
-    /// The length of a slice.
     pub budget: Budget,
     /// The cases of the group that it is compared with.
     pub against: Vec<usize>,
@@ -121,7 +106,6 @@ impl Plan {
         self.groups().map(of_group).sum()
     }
 
-    /// Estimates the duration of the run.
     pub fn expected_duration(&self) -> Duration {
         /// The start of two processes and their devices.
         const SESSION: Duration = Duration::from_secs(2);
@@ -145,13 +129,11 @@ impl Plan {
 }
 
 impl Group {
-    /// Adds a case and returns its index.
     pub fn add(&mut self, case: Case, budget: Budget, against: &[usize]) -> usize {
         self.cases.push(GroupCase { case, budget, against: against.to_vec() });
         self.cases.len() - 1
     }
 
-    /// How the group is measured.
     pub fn round_plan(&self) -> RoundPlan {
         let &Group { floor, rounds, spare_rounds, .. } = self;
         RoundPlan { cases: self.cases.len(), floor, rounds, spare_rounds }
@@ -184,12 +166,10 @@ impl Session {
         self.events.then_some(self.server_core)
     }
 
-    /// The processors of both ends.
     pub fn processors(&self) -> CorePair {
         CorePair { client: self.client_core, server: self.server_core }
     }
 
-    /// The configurations that the session has.
     pub fn configs(&mut self) -> impl Iterator<Item = &mut String> {
         [&mut self.client_config, &mut self.server_config].into_iter().flatten()
     }

@@ -55,7 +55,6 @@ impl PairKind {
         cfg!(feature = "dpdk") || native
     }
 
-    /// What connects the ends.
     pub fn path(self) -> PathKind {
         match self {
             PairKind::Memif | PairKind::MemifNative => PathKind::Memif,
@@ -65,7 +64,6 @@ impl PairKind {
         }
     }
 
-    /// The name on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
@@ -80,7 +78,6 @@ impl PairKind {
         if self == PairKind::VethAfXdp { 1 } else { u16::MAX }
     }
 
-    /// The largest MTU in bytes.
     pub fn mtu_max(self) -> u16 {
         // A buffer of an XDP socket is at most a page.
         if self == PairKind::VethAfXdp { 1500 } else { u16::MAX }

@@ -5,7 +5,6 @@ use ironwarp_bench::{AtomicKind, Budget, Case, PathKind, Test, WordOwner};
 
 use super::{Group, Plan, ServerPlacement, Session};
 
-/// Rounds.
 const ROUNDS: u32 = 10;
 /// The tests of `scaling`, with raw frames as the reference.
 const TESTS: [Test; 5] = [Test::FrameBw, Test::SendBw, Test::WriteBw, Test::ReadBw, Test::AtomicBw];

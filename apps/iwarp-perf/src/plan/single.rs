@@ -16,9 +16,7 @@ const SLICE_MESSAGES_MAX: u64 = 1 << 20;
 /// The intervals of a run that prints a line for each. An interval is a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Intervals {
-    /// The measured time of each.
     pub length: Duration,
-    /// Their number.
     pub count: u32,
 }
 
@@ -36,7 +34,6 @@ pub fn single(mut session: Session, cases: Vec<Case>, total: Budget, intervals: 
     Plan { sessions: vec![session] }
 }
 
-/// Returns the number of rounds and the budget of each.
 fn split_budget(total: Budget) -> (u32, Budget) {
     let by_time = total.duration.map_or(0, |limit| limit.div_duration_f64(SLICE_MAX).ceil() as u32);
     let to_u32 = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);

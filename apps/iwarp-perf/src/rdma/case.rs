@@ -24,7 +24,6 @@ pub trait RdmaTest: Send {
     /// The client's part of a slice. Also returns what the server must wait for, or check.
     fn run_client(&mut self, endpoint: &mut Endpoint, until: StopCondition<'_>) -> Result<(Slice, u64)>;
 
-    /// The server's part of a slice.
     fn run_server(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<ServerSlice>;
 
     /// Polls once after this end's part of a slice, so that the peer can finish.

@@ -37,7 +37,6 @@ const CREDIT_UPDATE_AFTER: u32 = 6;
 const RECEIVES: u32 = 16;
 /// Depth of the send queue: acknowledgements can lag behind credits.
 const SENDS: u32 = 64;
-/// Bytes of one Send, all inline.
 const SEND_BYTES: usize = 256;
 /// Kind, a zero, and the returned credits, big-endian.
 const HEADER_BYTES: usize = 4;
@@ -86,7 +85,6 @@ pub struct ControlChannel {
     credits: u32,
     credits_to_return: u32,
     tx_bytes: VecDeque<u8>,
-    /// The received part of a message.
     rx_bytes: Vec<u8>,
     carrier: Carrier,
     poll_count: u32,

@@ -17,7 +17,6 @@ use crate::plan::Session;
 const MEMORY_RING_FRAMES: usize = 1024;
 const MEMORY_POOL_FRAMES: usize = 8192;
 
-/// The two ends of a session.
 pub fn open_pair(session: &Session) -> Result<(Endpoint, Endpoint)> {
     let [(client, client_workers), (server, server_workers)] = open_stacks(session, "")?;
     Ok((

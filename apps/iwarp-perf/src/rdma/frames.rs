@@ -20,7 +20,6 @@ pub fn frames_client(
     outcome.ok_or(Error::NoDevice)
 }
 
-/// The server's part of a slice.
 pub fn frames_server(endpoint: &mut Endpoint, case: &Case, stop: &StopSignal) -> Result<ServerSlice> {
     endpoint.with_worker(|worker| worker.with_port(FramesServer { case, stop }))?.ok_or(Error::NoDevice)
 }

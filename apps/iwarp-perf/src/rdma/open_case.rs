@@ -26,17 +26,14 @@ use crate::error::{Error, Result};
 pub const CM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Receives beyond the credits: for credit updates and the requests to check.
 const SPARE_RECEIVES: u32 = 8;
-/// Receives in one list.
 const RECEIVE_LIST_MAX: usize = 16;
 /// Sends beyond the depth: for credit updates and the requests to check.
 const SPARE_SENDS: u32 = 16;
 /// Receives of a latency test. One is used at a time; the others are posted ahead.
 const LATENCY_RECEIVES: u32 = 4;
-/// Completions reaped at a time.
 const REAP: usize = 64;
 /// Limit of outstanding Reads of one end.
 const READS_MAX: u32 = 64;
-/// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
 /// Bytes of an entry of the queues of a queue pair, with its completions and the lists that
 /// describe it: rather too many.
@@ -74,14 +71,12 @@ pub struct Arrived {
     /// The queue pair that the memory of the receive belongs to: another one with a shared receive
     /// queue.
     pub memory_of: usize,
-    /// The slot there.
     pub slot: usize,
 }
 
 /// Sets of words, which several servers can share.
 pub type AtomicWords = Arc<Vec<Region>>;
 
-/// Bytes from one word to the next.
 pub const WORD_STRIDE: usize = 64;
 
 /// One queue pair and its memory.
@@ -144,7 +139,6 @@ pub struct QueueSizes {
     /// Receives that the peer has credits for.
     pub receives: u32,
     pub sends: u32,
-    /// Outstanding Reads.
     pub reads: u32,
 }
 
@@ -258,7 +252,6 @@ impl OpenCase {
         self.qps.iter().zip(before).map(|(qp_ctx, before)| qp_ctx.completed - before).collect()
     }
 
-    /// Where a message arrived.
     #[inline(always)]
     pub fn arrived(&self, completion: &Completion) -> Arrived {
         let (memory_of, slot) = qp_and_slot(completion.wr_id);

@@ -17,7 +17,6 @@ const CONNECTING_MAX: usize = 64;
 /// Connecting takes microseconds each.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 const SERVER_ADDR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-/// The first listening port.
 const PORT: u16 = 18_515;
 /// Queue pairs for each listening port: half of the ports that a client has for one.
 const QPS_PER_PORT: usize = 16_384;
@@ -113,7 +112,6 @@ impl Ends {
         Ok(Ends { client, server: End::open(0, server, qps, cq_depth)? })
     }
 
-    /// Creates queue pairs at both.
     pub fn create_qps(&mut self, count: u32, attr: &QpAttr) -> Result<(), AnyError> {
         self.client.create_qps(count, attr)?;
         self.server.create_qps(count, attr)

@@ -52,7 +52,6 @@ struct Figures {
     queues: f64,
     /// Its connection, after it was connected.
     connection: f64,
-    /// All of them.
     total: f64,
 }
 

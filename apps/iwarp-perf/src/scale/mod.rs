@@ -27,7 +27,6 @@ pub trait Measurement: Serialize {
 
     fn measure(&self) -> Result<Self::Measured, AnyError>;
 
-    /// The figures for a terminal.
     fn text(&self, measured: &Self::Measured) -> String;
 }
 

@@ -117,7 +117,6 @@ impl Spread {
         Ok(spread)
     }
 
-    /// Returns the nanoseconds of a message.
     fn round(&mut self, iterations: u32) -> Result<f64, AnyError> {
         let writes = iterations.max(self.client.qps.len() as u32);
         let start = Instant::now();

@@ -10,9 +10,7 @@ use std::time::Duration;
 pub struct ClientLimits {
     /// The time without a message, or without a request.
     pub timeout: Duration,
-    /// The time of a slice.
     pub slice: Duration,
-    /// The memory of all clients.
     pub memory: Arc<ClientMemory>,
 }
 

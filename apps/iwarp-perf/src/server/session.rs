@@ -48,11 +48,9 @@ pub enum Ended {
 /// What a session has open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
-    /// Nothing.
     New,
     /// The device. A remote client begins here.
     Open,
-    /// The device and a group of cases.
     Group,
 }
 
@@ -85,7 +83,6 @@ struct Group {
     rdma: Vec<Option<RdmaCase>>,
     /// The memory that a remote client has reserved.
     _reserved: Option<Reservation>,
-    /// Connections that have already ended.
     ended: usize,
 }
 

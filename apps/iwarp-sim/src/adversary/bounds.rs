@@ -51,9 +51,7 @@ kinds! {
 /// What the packets of a kind need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Needs {
-    /// Nothing.
     Nothing,
-    /// A connection that stays.
     Conn,
     /// A connection for each packet, which is its last.
     FreshConn,
@@ -64,15 +62,11 @@ pub enum Needs {
 pub struct Bounds {
     /// Frames sent for a hundred packets.
     pub sent_percent: u64,
-    /// Received frames held.
     pub rx_frames: usize,
-    /// Transmit units held.
     pub tx_units: usize,
-    /// Connections held.
     pub connections: usize,
     /// Instructions for a packet, in hundredths of those for an honest Send.
     pub instructions_percent: u64,
-    /// The counter that grows.
     pub counter: &'static str,
 }
 
@@ -83,7 +77,6 @@ impl Adversary {
         Adversary::ALL[1..].iter().copied().chain(habits.map(|habit| Adversary::Habit(*habit)))
     }
 
-    /// The kind with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Adversary::all().chain([Adversary::Honest]).find(|adversary| adversary.name() == name)
     }
@@ -98,12 +91,10 @@ impl Adversary {
         }
     }
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         self.row_of_kind().0
     }
 
-    /// What its packets need.
     pub fn needs(self) -> Needs {
         self.row_of_kind().1
     }

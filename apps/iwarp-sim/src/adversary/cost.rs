@@ -13,15 +13,12 @@ use ironwarp_testkit::{ConnState, Frames, Route, Segment};
 /// What the packets of a run have cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
-    /// Hostile packets.
     pub packets: u64,
     /// Frames that the victim sent while it processed them.
     pub sent: u64,
     /// The most received frames, transmit units and connections that it held.
     pub rx_frames: usize,
-    /// See above.
     pub tx_units: usize,
-    /// See above.
     pub connections: usize,
 }
 
@@ -29,7 +26,6 @@ pub struct Cost {
 pub struct Run {
     victim: Victim,
     kind: Adversary,
-    /// The connections of the adversary.
     conns: Vec<Peer>,
     /// Packets that the connections have sent in reply.
     replies: Frames,
@@ -39,7 +35,6 @@ pub struct Run {
     cost: Cost,
 }
 
-/// The number of the adversary's host.
 const ADVERSARY: u8 = 2;
 
 /// Packets of one step, or connections where each packet needs one.
@@ -70,7 +65,6 @@ impl Run {
         Ok(run)
     }
 
-    /// Establishes a connection and its stream.
     fn connect(&mut self) -> Result<(), String> {
         let mut peer = self.open()?;
         let mut out = Vec::new();
@@ -193,12 +187,10 @@ impl Run {
         Ok(self.cost)
     }
 
-    /// What the packets so far have cost.
     pub fn cost(&self) -> Cost {
         self.cost
     }
 
-    /// Receives that the victim has completed.
     pub fn received(&self) -> u64 {
         self.victim.host.app.received
     }

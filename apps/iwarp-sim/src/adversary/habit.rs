@@ -8,7 +8,6 @@ use ironwarp_testkit::{ACK, Conn, ConnState, Frames, RST, SYN, Segment, WINDOW_B
 use crate::kinds::kinds;
 
 kinds! {
-    /// A habit.
     pub enum Habit {
         /// Its name, the numbers of its [`Bounds`](super::Bounds) in their order, and its counter.
         pub fn row -> (&'static str, [u64; 5], &'static str);
@@ -49,13 +48,11 @@ pub struct Abuse {
 }
 
 impl Abuse {
-    /// The connection adopts the habit.
     pub fn begin(habit: Habit, conn: &mut Conn) -> Self {
         conn.acknowledges = false;
         Abuse { habit, cursor: conn.rcv_nxt, began: conn.rcv_nxt }
     }
 
-    /// Data has arrived.
     pub fn on_data(&mut self, conn: &mut Conn, out: &mut Frames) {
         let window = match self.habit {
             Habit::SackSplit | Habit::OneByteAcks => return self.step(conn, out),
@@ -68,7 +65,6 @@ impl Abuse {
         out.push(conn.frame(&conn.ack(window)));
     }
 
-    /// Time has passed.
     pub fn step(&mut self, conn: &mut Conn, out: &mut Frames) {
         if conn.state != ConnState::Open {
             return;

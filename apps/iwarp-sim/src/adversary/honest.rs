@@ -13,9 +13,7 @@ use ironwarp::{
 use super::Place;
 use crate::text;
 
-/// The port on which it serves everybody.
 pub const PORT: u16 = 4_791;
-/// The port on which it serves its partner.
 const PARTNER_PORT: u16 = 4_420;
 
 /// Bytes of its memory, which its peers may read and write.
@@ -37,14 +35,11 @@ pub struct Honest {
     pd: ProtectionDomain,
     cq: CompletionQueue,
     memory: Region,
-    /// The partner's memory.
     pub partner: Option<RemoteMemory>,
     /// Queue pairs with the partner, and with everybody else.
     partner_qps: Vec<QueuePair>,
     qps: Vec<QueuePair>,
-    /// Receives that have completed.
     pub received: u64,
-    /// Bytes of completed Writes.
     pub written_bytes: u64,
     /// Connections with the partner that have ended.
     pub ended: u64,
@@ -75,12 +70,10 @@ impl Honest {
         Ok(honest)
     }
 
-    /// Its memory, for its partner.
     pub fn memory(&self) -> RemoteMemory {
         RemoteMemory { stag: self.memory.stag(), tagged_offset: self.memory.base_to() }
     }
 
-    /// Its memory, for everybody.
     pub fn place(&self) -> Place {
         Place { stag: self.memory.stag().0, to: self.memory.base_to(), bytes: MEMORY_BYTES as u32 }
     }

@@ -16,7 +16,6 @@ use crate::text;
 pub struct Host {
     worker: Worker,
     stack: Stack,
-    /// Its application.
     pub app: Honest,
     polls: u64,
     fault: Option<String>,
@@ -47,7 +46,6 @@ impl Host {
         Ok(Host { worker, stack, app, polls: 0, fault: None })
     }
 
-    /// The resources that the core holds.
     pub fn held(&self) -> ResourceUsage {
         self.worker.resource_usage()
     }
@@ -83,7 +81,6 @@ impl Node for Host {
     }
 }
 
-/// The number of the victim's host.
 pub const VICTIM: u8 = 1;
 
 /// Frames of each pool and each ring of the victim.
@@ -93,12 +90,10 @@ const FRAMES: usize = 1_024;
 pub struct Victim {
     clock: VirtualClock,
     far: FarEnd,
-    /// The host.
     pub host: Host,
 }
 
 impl Victim {
-    /// A host that serves.
     pub fn new(change: impl FnOnce(&mut Config)) -> Result<Self, String> {
         let (port, far) = memory::detached(&MemoryConfig {
             rx_frames: FRAMES,
@@ -132,7 +127,6 @@ impl Victim {
         }
     }
 
-    /// Lets time pass.
     pub fn advance(&mut self, time: Nanos) {
         self.clock.advance_to(self.clock.now() + time);
     }

@@ -14,7 +14,6 @@ pub struct Peer {
     framer: Framer,
     /// Messages sent on queue 0 and on queue 1.
     pub sends: u32,
-    /// See above.
     pub reads: u32,
     abuse: Option<Abuse>,
 }
@@ -22,11 +21,9 @@ pub struct Peer {
 /// The victim's memory that the packets name: steering tag, first tagged offset, bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Its tag.
     pub stag: u32,
     /// Its first tagged offset.
     pub to: u64,
-    /// Its length.
     pub bytes: u32,
 }
 
@@ -37,7 +34,6 @@ impl Peer {
         (Peer { conn, framer: Framer::new(false), sends: 0, reads: 0, abuse: None }, syn)
     }
 
-    /// Handles a segment of the victim.
     pub fn on_segment(&mut self, segment: &Segment, out: &mut Frames) {
         let has_data = self.conn.on_segment(segment, out);
         if let Some(abuse) = self.abuse.as_mut().filter(|_| has_data) {
@@ -45,12 +41,10 @@ impl Peer {
         }
     }
 
-    /// Adopts a habit.
     pub fn begin(&mut self, habit: Habit) {
         self.abuse = Some(Abuse::begin(habit, &mut self.conn));
     }
 
-    /// Continues its habit.
     pub fn step(&mut self, out: &mut Frames) {
         if let Some(abuse) = &mut self.abuse {
             abuse.step(&mut self.conn, out);
@@ -70,17 +64,14 @@ impl Peer {
         Ok(Some(flags))
     }
 
-    /// Whether the victim requested markers.
     pub fn has_markers(&self) -> bool {
         self.framer.markers
     }
 
-    /// The FPDU of a ULPDU.
     pub fn fpdu(&mut self, ulpdu: &[u8], damage: Damage) -> Vec<u8> {
         self.framer.fpdu(ulpdu, damage)
     }
 
-    /// The next Send.
     pub fn next_send(&mut self, payload: &[u8], invalidates: Option<u32>) -> Vec<u8> {
         self.sends += 1;
         send(self.sends, payload, invalidates)

@@ -12,7 +12,6 @@ pub struct RawWire {
 }
 
 impl RawWire {
-    /// The device of a host.
     pub fn new(host: u8, port: MemoryPort) -> Self {
         RawWire { wire: Wire::new(port), received: Burst::new(), host }
     }

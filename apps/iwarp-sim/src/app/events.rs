@@ -239,7 +239,6 @@ fn on_disconnected(
     Err(format!("the connection ended in {was:?} by {reason:?}, with work left"))
 }
 
-/// The queue pair that an event names, and a number for the kind of event.
 fn of_queue_pair(event: &Event) -> Option<(QueuePair, u8)> {
     match event {
         Event::Established { qp, .. } => Some((*qp, 1)),

@@ -24,7 +24,6 @@ pub(super) const ATTEMPTS_MAX: u32 = 60;
 /// The responder's private data.
 pub(super) const ACCEPT_DATA: &[u8] = b"come in";
 
-/// The private data of a reject.
 pub(super) const REJECT_DATA: &[u8] = b"not today";
 
 impl App {
@@ -358,7 +357,6 @@ pub(crate) fn session_private_data(number: usize) -> [u8; 8] {
     words
 }
 
-/// The session that the private data names.
 pub(crate) fn session_of(private_data: &[u8]) -> Option<usize> {
     let (number, check) = private_data.split_first_chunk::<4>()?;
     let number = u32::from_be_bytes(*number);

@@ -57,14 +57,12 @@ pub struct App {
     /// Connection requests whose end was not reported. An answer does not remove one: it may have
     /// come too late.
     requests: Vec<ConnectionRequest>,
-    /// The words, on the host that has them.
     word_server: Option<WordServer>,
     listens: bool,
     /// Whether its first context was dropped.
     has_restarted: bool,
     /// Whether all queue pairs, queues and listeners have been destroyed.
     closed: bool,
-    /// Time of the next poll.
     next_poll_at: Nanos,
     /// How long it sleeps after a poll without work.
     poll_delay: Nanos,
@@ -128,7 +126,6 @@ impl App {
         }
     }
 
-    /// Returns whether a poll is due.
     pub fn is_due(&self, now: Nanos) -> bool {
         now >= self.next_poll_at
     }
@@ -239,7 +236,6 @@ impl App {
         Ok(())
     }
 
-    /// Where this host listens.
     fn listeners(&self) -> Vec<SocketAddr> {
         let ports = self.ports();
         let [v4, v6] = addresses_of(self.host);
@@ -281,7 +277,6 @@ impl App {
         }
     }
 
-    /// Reaps some completions.
     fn reap(&mut self, now: Nanos) {
         for index in 0..self.cqs.len() {
             let most = 1 + self.rng.below(REAP_MAX as u64) as usize;

@@ -24,9 +24,7 @@ pub const NO_SESSION: usize = usize::MAX;
 
 /// The expected state of all sessions.
 pub struct Oracle {
-    /// Every session of the run.
     pub sessions: Vec<Session>,
-    /// The first fault.
     pub fault: Option<String>,
     /// A hash of every event and completion, in order.
     pub hash: TraceHash,
@@ -34,12 +32,10 @@ pub struct Oracle {
     pub open: usize,
     /// Whether links may still be faulty.
     pub faulty: bool,
-    /// When the faults stopped.
     pub healed_at: Nanos,
     /// Whether links may damage payload under a correct TCP checksum: then a CRC error may end a
     /// stream at any time.
     pub undetected_corruption: bool,
-    /// Counts, for reports.
     pub totals: Totals,
     /// The words, where there are any.
     pub words: Option<Words>,
@@ -48,23 +44,17 @@ pub struct Oracle {
 /// What a run did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Connections that were established.
     pub established: u64,
-    /// Work requests that succeeded.
     pub succeeded: u64,
-    /// Work requests that were flushed.
     pub flushed: u64,
     /// Windows and fast regions that were bound.
     pub bound: u64,
-    /// Payload bytes that were checked.
     pub bytes: u64,
-    /// Streams ended by a Terminate.
     pub terminated: u64,
     /// Attempts to connect that failed and were repeated.
     pub retried: u64,
     /// Times that an armed completion queue woke its application.
     pub woken: u64,
-    /// Completion queues that were resized.
     pub resized: u64,
     /// Messages that arrived in a shared receive.
     pub shared: u64,
@@ -72,7 +62,6 @@ pub struct Totals {
     pub attacks: u64,
     /// Atomic operations and Reads of words that completed.
     pub atomics: u64,
-    /// Messages of sessions on words.
     pub messages: u64,
     /// States that the search for an order of effects visited in the hardest history.
     pub states: u64,
@@ -83,11 +72,9 @@ pub struct Totals {
 pub struct Session {
     pub number: usize,
     pub plan: SessionPlan,
-    /// The initiator and the responder.
     pub sides: [Side; 2],
     /// Whether it may end otherwise than planned.
     pub any_end_allowed: bool,
-    /// The side that posted a bad request, and the request.
     pub posted_bad_request: Option<(usize, BadRequest)>,
     /// The initiator is hostile and has attacked: the expected result at the other side.
     pub attack_outcome: Option<AttackOutcome>,
@@ -96,7 +83,6 @@ pub struct Session {
     pub terminate_missing: bool,
     /// Both sides had done everything before one disconnected.
     pub was_done: bool,
-    /// When the first side ended.
     pub ended_at: Option<Nanos>,
     /// Earliest time of the next attempt to connect.
     pub not_before: Nanos,
@@ -104,21 +90,18 @@ pub struct Session {
     pub tried_at: Nanos,
     /// Whether another connection attempt follows.
     pub retry: bool,
-    /// Attempts so far.
     pub attempts: u32,
     /// Both sides have ended and everything was checked.
     pub is_over: bool,
     /// Whether a completed Write proves nothing about the peer's memory: see
     /// [`Oracle::undetected_corruption`].
     pub undetected_corruption: bool,
-    /// Its use of the words.
     pub words: SessionWords,
 }
 
 /// The expected result of an attack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttackOutcome {
-    /// The victim sends this Terminate.
     VictimTerminates(Terminate),
     /// The victim reports the attacker's own Terminate.
     VictimReports(Terminate),
@@ -167,12 +150,10 @@ impl Oracle {
         }
     }
 
-    /// Adds an event or completion to the hash.
     pub fn hash_event(&mut self, now: Nanos, session: usize, side: usize, what: &[u8]) {
         self.hash.add(side as u8, now, session, what);
     }
 
-    /// Describes the open sessions.
     pub fn describe_open(&self) -> String {
         let open = self.sessions.iter().enumerate().filter(|(_, session)| !session.is_over);
         let lines = open.take(4).map(|(number, session)| format!("session {number}: {}", session.describe()));
@@ -188,7 +169,6 @@ impl Session {
         (&self.plan, &mut self.words, sides)
     }
 
-    /// Returns a side and its peer.
     pub fn pair(&mut self, side: usize) -> (&mut Side, &mut Side) {
         let [ours, theirs] = self.split(side).2;
         (ours, theirs)
@@ -213,7 +193,6 @@ impl Session {
         self.ended_at = None;
     }
 
-    /// Returns whether both sides have ended.
     pub fn is_ended(&self) -> bool {
         self.sides.iter().all(|side| matches!(side.stage, Stage::Gone | Stage::Waiting))
     }

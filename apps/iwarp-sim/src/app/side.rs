@@ -13,7 +13,6 @@ use crate::plan::{BadRequest, SessionPlan};
 /// One side of a session.
 #[derive(Default)]
 pub struct Side {
-    /// Its state.
     pub stage: Stage,
     pub qp: Option<QueuePair>,
     pub memory: Option<SideMemory>,
@@ -27,19 +26,15 @@ pub struct Side {
     pub posted: u64,
     /// Sends among them.
     pub sends_posted: u64,
-    /// Receives that were posted.
     pub receives_posted: u64,
     /// Work requests still to be posted.
     pub left: u32,
     /// Payload bytes still to be posted; beyond them messages are small.
     pub bytes_left: usize,
-    /// When the queue pair was destroyed.
     pub destroyed_at: Nanos,
     /// A send completed with an error: all later ones must fail too.
     pub send_failed: bool,
-    /// The same for receives.
     pub receive_failed: bool,
-    /// Terminate events that it got.
     pub terminates: u32,
     /// It sent a Terminate after the links healed.
     pub terminated_on_clean_link: bool,
@@ -59,13 +54,11 @@ pub struct Side {
     pub grants: Vec<Grant>,
     /// Tags of its local buffers, each with the number of the request that invalidates it.
     pub local_tags: Vec<(u64, Tag)>,
-    /// Unbound tags.
     pub spare: Vec<Tag>,
     /// Invalidated tags that the peer used.
     pub ended: Vec<RemoteMemory>,
     /// An invalidated local tag.
     pub stale: Option<STag>,
-    /// Number of patterns drawn.
     pub patterns: u64,
     /// Its context was dropped: the results of its requests were never reported.
     pub context_dropped: bool,
@@ -83,7 +76,6 @@ pub enum Stage {
     Waiting,
     /// The queue pair is being connected.
     Connecting,
-    /// Connected.
     Up,
     /// Disconnect was called.
     Closing,
@@ -99,9 +91,7 @@ pub enum Stage {
 pub struct SideMemory {
     /// The buffers of Sends and Writes.
     pub source: ShadowedRegion,
-    /// The buffers of receives.
     pub landing: ShadowedRegion,
-    /// The buffers of Reads.
     pub sink: ShadowedRegion,
     /// What the peer reads and writes.
     pub shared: ShadowedRegion,
@@ -118,13 +108,11 @@ pub struct SideMemory {
 pub struct Posted {
     /// Its number, counted from 0 for each side.
     pub wr_id: u64,
-    /// Its operation.
     pub opcode: CompletionOpcode,
     /// Whether a success has a completion.
     pub signaled: bool,
     /// Whether it waits for all earlier requests.
     pub locally_fenced: bool,
-    /// Its bytes.
     pub len: usize,
     /// The pattern of its bytes: its own, or the library's for a Read.
     pub pattern: Pattern,
@@ -140,7 +128,6 @@ pub struct Posted {
     pub grant: Option<u64>,
     /// The defect for which it must fail.
     pub bad_request: Option<BadRequest>,
-    /// Its operation on the words.
     pub word_op: Option<WordOp>,
     /// Whether the next request reports its failure.
     pub is_reported_by_next: bool,
@@ -160,14 +147,12 @@ pub struct Receive {
 #[derive(Default)]
 pub struct Message {
     pub wr_id: u64,
-    /// Its bytes.
     pub len: usize,
     pub pattern: Pattern,
     /// Whether it asks for an event.
     pub solicited: bool,
     /// The receiver's grant that it invalidates.
     pub grant: Option<u64>,
-    /// Whether it is Immediate Data.
     pub immediate: bool,
 }
 
@@ -176,9 +161,7 @@ pub struct UnverifiedWrite {
     pub wr_id: u64,
     /// Its target in the peer's `shared`.
     pub target: Piece,
-    /// Its bytes.
     pub pattern: Pattern,
-    /// The grant that it targets.
     pub grant: Option<u64>,
 }
 
@@ -243,7 +226,6 @@ impl Message {
 }
 
 impl UnverifiedWrite {
-    /// The Write of a request.
     pub fn of(posted: &Posted) -> Self {
         UnverifiedWrite {
             wr_id: posted.wr_id,

@@ -13,10 +13,8 @@ pub struct History {
     ticks: u64,
 }
 
-/// One operation.
 #[derive(Debug)]
 pub struct Op {
-    /// Time of its invocation.
     pub invoked_at: u64,
     /// Time of its completion; [`NEVER`] if the connection ended first: it may or may not have
     /// taken effect.
@@ -34,17 +32,14 @@ pub struct Op {
 /// The time of an event that did not happen.
 pub const NEVER: u64 = u64::MAX;
 
-/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpKind {
-    /// An operation on a word.
     Modify(usize, AtomicOp),
     /// A Read of this many words from this one on.
     Read(usize, usize),
 }
 
 impl History {
-    /// Adds a stream.
     pub fn new_stream(&mut self) -> usize {
         self.streams.push(Vec::new());
         self.streams.len() - 1
@@ -57,7 +52,6 @@ impl History {
         self.streams[stream].len() - 1
     }
 
-    /// Records a completion.
     pub fn complete(&mut self, stream: usize, op: usize, seen: Vec<u64>) {
         let now = self.tick();
         let op = &mut self.streams[stream][op];
@@ -109,7 +103,6 @@ impl Op {
         Op::look(NEVER - 1, end)
     }
 
-    /// Returns whether it has completed.
     pub fn has_returned(&self) -> bool {
         self.returned_at != NEVER
     }
@@ -121,7 +114,6 @@ impl Op {
 }
 
 impl OpKind {
-    /// The first of its words, and their number.
     pub fn words(self) -> (usize, usize) {
         match self {
             OpKind::Modify(word, _) => (word, 1),

@@ -31,7 +31,6 @@ pub const NAMES: usize = 3;
 /// What all hosts share about the words.
 pub struct Words {
     pub plan: AtomicsPlan,
-    /// All operations on the words.
     history: History,
     /// The last known value of each word.
     latest: Vec<u64>,
@@ -63,7 +62,6 @@ pub struct WordOp {
 }
 
 impl Words {
-    /// Words that are zero.
     pub fn new(plan: &AtomicsPlan) -> Self {
         Words { plan: plan.clone(), history: History::default(), latest: vec![0; plan.words] }
     }
@@ -91,7 +89,6 @@ impl Words {
         Ok(())
     }
 
-    /// An operation on a word.
     fn operation(&self, word: usize, swaps: bool, rng: &mut SeededEntropy) -> AtomicOp {
         let small = self.plan.values == Values::Small;
         // A Swap matches any value, so among small values it could take effect anywhere in the

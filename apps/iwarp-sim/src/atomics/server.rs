@@ -35,7 +35,6 @@ pub struct WordServer {
     page_revoked: bool,
     /// A tag that is invalidated soon, between two steps of the cores.
     due: Option<Revocation>,
-    /// When all sessions were over.
     over_at: Option<Nanos>,
 }
 
@@ -58,7 +57,6 @@ const LOCAL_OP_PPM: u32 = 300_000;
 const QUIET_TIME: Nanos = Nanos::from_millis(20);
 
 impl WordServer {
-    /// Allocates the words.
     pub fn new(ctx: &Context, pd: ProtectionDomain, words: &mut Words) -> Result<Self, VerbsError> {
         Ok(WordServer {
             memory: WordMemory::new(ctx, pd, &words.plan)?,

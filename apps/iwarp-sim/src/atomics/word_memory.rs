@@ -6,16 +6,13 @@ use ironwarp::{
 
 use crate::plan::AtomicsPlan;
 
-/// Bytes of the words' page.
 const PAGE_BYTES: usize = 4_096;
 
 /// Bytes of a cache line, whose operations are ordered.
 const LINE_BYTES: usize = 64;
 
-/// Offset of the first word.
 const FIRST: usize = 64;
 
-/// The memory.
 pub struct WordMemory {
     page: Region,
     words: usize,
@@ -37,7 +34,6 @@ impl WordMemory {
         Ok(WordMemory { page, words: plan.words, stride: plan.stride })
     }
 
-    /// The current words.
     pub fn words(&self) -> Vec<u64> {
         (0..self.words).map(|word| self.load(FIRST + word * self.stride)).collect()
     }
@@ -54,7 +50,6 @@ impl WordMemory {
         (&self.page, FIRST + word * self.stride)
     }
 
-    /// The cache line of a word.
     pub fn cache_line(&self, word: usize) -> usize {
         (FIRST + word * self.stride) / LINE_BYTES
     }

@@ -34,13 +34,11 @@ enum Step {
     Attacked,
     /// Nothing: it is over, and its session has not heard of it.
     Ended,
-    /// Nothing.
     Gone,
 }
 
 /// The attacker's side of one connection.
 pub struct HostileConn {
-    /// The session.
     pub number: usize,
     peer: Peer,
     attack: Attack,
@@ -53,7 +51,6 @@ pub struct HostileConn {
     next_step: Nanos,
     /// When it repeats what has no acknowledgement.
     next_resend: Nanos,
-    /// When its timeout expires.
     deadline: Nanos,
     rng: SeededEntropy,
 }
@@ -75,7 +72,6 @@ const MESSAGE_INTERVAL: Nanos = Nanos::from_micros(20);
 /// The longest interval between two packets of a habit.
 const HABIT_INTERVAL_MAX: Nanos = Nanos::from_millis(16);
 
-/// The interval of repetitions.
 const RESEND_INTERVAL: Nanos = Nanos::from_millis(40);
 
 /// Largest Read of a habit: more than a window.
@@ -116,7 +112,6 @@ impl HostileConn {
         (conn, syn)
     }
 
-    /// Returns whether a segment belongs to it.
     pub fn owns(&self, arrived: &(Route, Segment)) -> bool {
         self.peer.conn.owns(arrived)
     }
@@ -141,7 +136,6 @@ impl HostileConn {
         matches!(self.attack, Attack::Habit(_))
     }
 
-    /// Handles a segment of the victim.
     pub fn on_segment(&mut self, now: Nanos, segment: &Segment, oracle: &mut Oracle, out: &mut Frames) {
         self.peer.on_segment(segment, out);
         if self.peer.conn.state == ConnState::Open && self.step == Step::Opening {
@@ -164,7 +158,6 @@ impl HostileConn {
         }
     }
 
-    /// Does what is due.
     pub fn poll(&mut self, now: Nanos, oracle: &mut Oracle, out: &mut Frames) {
         if matches!(self.step, Step::Ended | Step::Gone) {
             return;

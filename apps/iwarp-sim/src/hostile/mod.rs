@@ -19,7 +19,6 @@ use crate::app::{SharedOracle, Stage};
 use crate::plan::{HostilePlan, Plan};
 use conn::HostileConn;
 
-/// A hostile host.
 pub struct Hostile {
     host: u8,
     wire: RawWire,

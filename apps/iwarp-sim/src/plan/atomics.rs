@@ -14,7 +14,6 @@ use crate::kinds::kinds;
 /// The plan of the words.
 #[derive(Clone, Debug)]
 pub struct AtomicsPlan {
-    /// Number of words.
     pub words: usize,
     /// Distance between adjacent words, in bytes.
     pub stride: usize,
@@ -58,7 +57,6 @@ kinds! {
 }
 
 impl Plan {
-    /// Draws the words and the sessions on them.
     pub(super) fn draw_sessions_on_words(&mut self, rng: &mut SeededEntropy) {
         for number in 0..self.hosts.len() {
             let cores = 1 + rng.below(if number == 0 { 8 } else { 3 }) as u16;
@@ -205,7 +203,6 @@ impl AtomicsPlan {
 }
 
 impl HostPlan {
-    /// Number of cores of its stack.
     pub fn cores(&self) -> usize {
         self.config.core.count.into()
     }

@@ -87,12 +87,10 @@ impl BadRequest {
         }
     }
 
-    /// Returns whether it is a Read.
     pub fn is_read(self) -> bool {
         self.opcode() == CompletionOpcode::Read
     }
 
-    /// The opcode of its completion.
     pub fn opcode(self) -> CompletionOpcode {
         self.row().0
     }

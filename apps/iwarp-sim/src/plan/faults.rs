@@ -7,27 +7,17 @@ use super::{Change, Plan, log_uniform};
 use crate::kinds::kinds;
 
 kinds! {
-    /// A kind of fault.
     pub enum Fault {
-        /// Independent frame loss.
         Loss,
-        /// Frame loss in bursts.
         Bursts,
-        /// Duplicated frames.
         Duplicate,
-        /// Reordered frames.
         Reorder,
-        /// Corrupted frames.
         Corrupt,
         /// Corrupted payload under a valid checksum.
         UndetectedCorruption,
-        /// Truncated frames.
         Truncate,
-        /// Varying delay.
         Jitter,
-        /// Links with short queues.
         SmallQueue,
-        /// Packets with an ECN congestion mark.
         EcnMark,
         /// Links with a smaller MTU than the hosts.
         Mtu,

@@ -239,7 +239,6 @@ impl HostPlan {
     }
 }
 
-/// Bytes of the largest shared receive.
 const SRQ_RECEIVE_BYTES_MAX: usize = 16_384;
 
 fn device(number: usize, config: &Config, rng: &mut SeededEntropy) -> MemoryConfig {

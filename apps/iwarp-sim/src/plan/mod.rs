@@ -30,9 +30,7 @@ pub(crate) use storage::{DiskChange, StorageHabit, StoragePlan};
 /// The complete description of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The seed of all random generators.
     pub seed: u64,
-    /// Hosts, by number.
     pub hosts: Vec<HostPlan>,
     /// Whether the hosts are connected by a switch; two hosts may have a direct cable instead.
     pub switched: bool,
@@ -41,7 +39,6 @@ pub struct Plan {
     pub cables: Vec<LinkConfig>,
     /// The hostile host, whose number follows that of the last host.
     pub hostile: Option<HostilePlan>,
-    /// The sessions between the hosts.
     pub sessions: Vec<SessionPlan>,
     /// The words on which the sessions have atomic operations.
     pub atomics: Option<AtomicsPlan>,
@@ -53,7 +50,6 @@ pub struct Plan {
     pub heal_at: Nanos,
     /// Time limit of the sessions after that.
     pub heal_timeout: Nanos,
-    /// Duration of TIME-WAIT.
     pub time_wait: Nanos,
     /// Duration of one loop iteration of a host.
     pub loop_time: Nanos,
@@ -61,20 +57,15 @@ pub struct Plan {
     pub undetected_corruption: bool,
     /// The settings that all hosts share.
     pub common: CommonConfig,
-    /// The faults of this seed.
     pub faults: Vec<Fault>,
 }
 
-/// One host.
 #[derive(Clone, Debug)]
 pub struct HostPlan {
     /// The seed of its application's random generator.
     pub seed: u64,
-    /// Secret of its stack.
     pub secret: [u64; 2],
-    /// The configuration of its stack.
     pub config: Config,
-    /// Its device.
     pub device: MemoryConfig,
     /// Bursts that a core takes in one iteration.
     pub budget: usize,
@@ -92,7 +83,6 @@ pub struct HostPlan {
     pub resize_ppm: u32,
     /// How often one of several cores stalls, polls in a million.
     pub stall_ppm: u32,
-    /// Longest stall.
     pub stall_max: Nanos,
     /// Its shared receive queue.
     pub app_srq: Option<SrqPlan>,
@@ -109,12 +99,9 @@ pub struct SrqPlan {
     pub sges: usize,
 }
 
-/// A hostile host.
 #[derive(Clone, Debug)]
 pub struct HostilePlan {
-    /// Its device.
     pub device: MemoryConfig,
-    /// The seed of its random generator.
     pub seed: u64,
 }
 
@@ -122,19 +109,40 @@ pub struct HostilePlan {
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// One direction of a cable gets a new configuration: 0 from its first end, 1 towards it.
-    Link { cable: usize, direction: usize, config: LinkConfig },
+    Link {
+        cable: usize,
+        direction: usize,
+        config: LinkConfig,
+    },
     /// After this many buffer allocations of a host, all further ones fail.
-    Allocations { host: usize, left: u64 },
+    Allocations {
+        host: usize,
+        left: u64,
+    },
     /// A host's application drops its context and restarts.
-    Restart { host: usize },
+    Restart {
+        host: usize,
+    },
     /// A core of a host is not polled until then.
-    Stall { host: usize, core: usize, until: Nanos },
+    Stall {
+        host: usize,
+        core: usize,
+        until: Nanos,
+    },
     /// A host's clock is set to be this far ahead of the simulation.
-    Clock { host: usize, ahead: Nanos },
-    /// A disk of the target changes.
-    Disk { disk: usize, change: DiskChange },
+    Clock {
+        host: usize,
+        ahead: Nanos,
+    },
+    Disk {
+        disk: usize,
+        change: DiskChange,
+    },
     /// A host's transmit ring accepts this many frames of a burst.
-    TxBurst { host: usize, frames: u64 },
+    TxBurst {
+        host: usize,
+        frames: u64,
+    },
 }
 
 impl Plan {
@@ -145,7 +153,6 @@ impl Plan {
         }
     }
 
-    /// Draws the plan of a seed.
     pub fn new(seed: u64, scenario: Scenario) -> Plan {
         let mut rng = SeededEntropy::new(seed ^ scenario.salt());
         let params = scenario.params(&mut rng);
@@ -210,7 +217,6 @@ impl Plan {
         self.hosts.iter().map(|host| host.device.mtu_bytes).max().unwrap_or(1500)
     }
 
-    /// Describes the plan.
     pub fn describe(&self) -> String {
         let mut text = format!(
             "{} hosts{}, MTU {}, faults until {:?}, faults {:?}\n{:?}",
@@ -253,7 +259,6 @@ impl Plan {
         text
     }
 
-    /// Returns whether this seed has the fault.
     pub fn has(&self, fault: Fault) -> bool {
         self.faults.contains(&fault)
     }

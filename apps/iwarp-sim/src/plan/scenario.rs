@@ -96,12 +96,9 @@ fn share(params: &mut ScenarioParams, rng: &mut SeededEntropy) {
     (params.shared_percent, params.bad_request_percent) = (80, 25);
 }
 
-/// The parameters of a scenario.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScenarioParams {
-    /// Number of hosts.
     pub hosts: usize,
-    /// Number of sessions.
     pub sessions: u64,
     /// Approximate number of requests of a run, all sides together.
     pub ops: u64,
@@ -131,17 +128,14 @@ pub struct ScenarioParams {
 }
 
 impl Scenario {
-    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         self.row().0
     }
 
-    /// A description in one line.
     pub fn help(self) -> &'static str {
         self.row().1
     }
 
-    /// Returns the scenario with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|scenario| scenario.name() == name)
     }

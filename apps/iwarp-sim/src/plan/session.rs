@@ -10,17 +10,31 @@ use super::bad_request::BadRequest;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     /// One side disconnects after both have done everything.
-    Graceful { by: usize },
+    Graceful {
+        by: usize,
+    },
     /// One side disconnects after this many of its own requests, whatever the other does.
-    Early { by: usize, after: u64 },
+    Early {
+        by: usize,
+        after: u64,
+    },
     /// One side destroys its queue pair after this many of its own requests.
-    Destroy { by: usize, after: u64 },
-    /// The responder rejects the connection.
+    Destroy {
+        by: usize,
+        after: u64,
+    },
     Reject,
     /// One side posts a bad request after this many of its own requests.
-    BadRequest { by: usize, after: u64, bad_request: BadRequest },
+    BadRequest {
+        by: usize,
+        after: u64,
+        bad_request: BadRequest,
+    },
     /// The initiator is a hostile host, which sends this many valid messages and then attacks.
-    Attack { after: u64, attack: Attack },
+    Attack {
+        after: u64,
+        attack: Attack,
+    },
 }
 
 impl Default for Ending {
@@ -46,25 +60,18 @@ pub struct SessionPlan {
     pub key: u64,
     /// The hosts of the initiator and the responder.
     pub hosts: [usize; 2],
-    /// Whether it uses IPv6.
     pub by_v6: bool,
-    /// The responder's port.
     pub port: u16,
-    /// Start time.
     pub start: Nanos,
-    /// How it ends.
     pub ending: Ending,
     /// Requests of each side.
     pub ops: [u32; 2],
     /// Payload bytes of each side; beyond them messages are small.
     pub bytes: usize,
-    /// Bytes of the largest message.
     pub bytes_max: usize,
     /// Receives that a side keeps posted.
     pub receives: u32,
-    /// Depth of the send queue.
     pub send_depth: u32,
-    /// Outstanding Reads in each direction.
     pub reads: u16,
     /// Most elements of a scatter/gather list.
     pub sges: usize,
@@ -82,7 +89,6 @@ pub struct SessionPlan {
     pub local_tag_ppm: u32,
     /// Sides that use their host's shared receive queue.
     pub shared: [bool; 2],
-    /// The placement of the host of each side.
     pub placement: [Placement; 2],
     /// Number of cores of the host of each side.
     pub cores: [usize; 2],

@@ -14,9 +14,7 @@ use ironwarp_types::{Nanos, SeededEntropy};
 /// The settings that all hosts of a run share.
 #[derive(Clone, Debug)]
 pub struct CommonConfig {
-    /// Whether they have IPv4 addresses.
     pub v4: bool,
-    /// Whether they have IPv6 addresses.
     pub v6: bool,
     /// Duplicate address detection probes per IPv6 address.
     pub dad_probes: u8,
@@ -50,7 +48,6 @@ impl CommonConfig {
         (self.v4, self.vlan) = (true, None);
     }
 
-    /// Returns whether a session uses IPv6.
     pub fn use_ipv6(&self, rng: &mut SeededEntropy) -> bool {
         self.v6 && (!self.v4 || rng.chance(500_000))
     }

@@ -14,7 +14,6 @@ use crate::kinds::kinds;
 pub struct StoragePlan {
     /// The seeds of the honest and the hostile host.
     pub seeds: [u64; 2],
-    /// Data buffers of the target.
     pub buffers: u32,
     /// Commands that the honest host has outstanding.
     pub depth: usize,
@@ -28,7 +27,6 @@ pub struct StoragePlan {
     pub habits: Vec<StorageHabit>,
     /// The longest time between two of its actions.
     pub hostile_interval: Nanos,
-    /// What happens to the disks.
     pub disk_changes: Vec<(Nanos, usize, DiskChange)>,
     /// When no core of a host is polled: the host, from, until.
     pub pauses: Vec<(usize, Nanos, Nanos)>,
@@ -43,7 +41,6 @@ kinds! {
         Fills,
         /// Connection requests, valid and not, which it leaves at any stage.
         Connections,
-        /// Connects, each with a controller.
         Connects,
         /// Fields and bytes that make no sense.
         Nonsense,
@@ -63,7 +60,6 @@ pub enum DiskChange {
     Hangs(bool),
     /// It completes in the opposite order from now on, or not.
     Reverses(bool),
-    /// Its next request fails.
     Fails,
 }
 

@@ -27,7 +27,6 @@ pub const CONNECT_LIMIT: Nanos = Nanos::from_secs(30);
 /// Extents of each of its namespaces, and blocks from one to the next.
 const EXTENTS: usize = 6;
 const EXTENT_BLOCKS: u64 = 16;
-/// The most that a capsule carries.
 const CAPSULE_BYTES: usize = 4096;
 /// Entries of its I/O queue: more than its commands.
 const ENTRIES: u16 = 32;
@@ -65,7 +64,6 @@ impl Version {
 /// A command without a response.
 struct Outstanding {
     extent: usize,
-    /// What it writes.
     write: Option<Version>,
     sent_at: Nanos,
 }
@@ -157,7 +155,6 @@ impl Honest {
         Ok(is_busy)
     }
 
-    /// The run is over.
     pub fn leave(&mut self) -> Result<(), String> {
         self.session.leave(&mut self.host).map_err(text)
     }
@@ -299,7 +296,6 @@ impl Honest {
     }
 }
 
-/// The extents have one to sixteen blocks.
 fn range_of(extent: usize) -> BlockRange {
     let nsid = if extent < EXTENTS { MEMORY } else { DISK };
     let blocks = 1 + (extent as u32 * 7) % EXTENT_BLOCKS as u32;

@@ -20,7 +20,6 @@ use crate::plan::{StorageHabit, StoragePlan};
 
 /// Connections other than those of its controller.
 const CONNECTIONS_MAX: usize = 12;
-/// Commands of one action.
 const BURST: usize = 8;
 /// Actions at the full rate. Later ones are rarer, so that a run ends in time.
 const ACTIONS_MAX: u64 = 2_000;
@@ -33,7 +32,6 @@ struct Raw {
     asked: Option<(u16, &'static str)>,
 }
 
-/// The hostile host.
 pub struct Hostile {
     pub(super) host: Host,
     session: Session,
@@ -94,7 +92,6 @@ impl Hostile {
         Ok(true)
     }
 
-    /// Its connections end.
     pub fn leave(&mut self) {
         self.has_left = true;
         self.leaving.extend(self.raw.drain(..).map(|one| one.queue));

@@ -34,7 +34,6 @@ use honest::Honest;
 use hostile::Hostile;
 use target::StorageTarget;
 
-/// The numbers of the hosts.
 const TARGET: usize = 0;
 const HONEST: usize = 1;
 /// The subsystems of the honest and the hostile host, and their names.
@@ -94,7 +93,6 @@ impl StorageHost {
         Ok(StorageHost { role, pauses, sleep: SLEEP[0], fault: None, oracle })
     }
 
-    /// Changes a disk of the target.
     pub fn change_disk(&mut self, disk: usize, change: DiskChange) {
         if let Role::Target(target) = &self.role {
             target.change_disk(disk, change);
@@ -134,7 +132,6 @@ impl StorageHost {
         }
     }
 
-    /// The counters of its stack.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let stack = match &self.role {
             Role::Target(target) => target.stack(),
@@ -143,7 +140,6 @@ impl StorageHost {
         stack.counters()
     }
 
-    /// Describes what it waits for.
     pub fn describe(&self) -> Option<String> {
         match &self.role {
             Role::Honest(honest, _) => Some(honest.describe()),

@@ -19,7 +19,6 @@ use crate::text;
 /// Turns between two checks of who owns what. A check looks at every capsule.
 const TURNS_PER_CHECK: u32 = 64;
 
-/// The target.
 pub struct StorageTarget {
     reactor: Reactor,
     /// The disks of both subsystems.

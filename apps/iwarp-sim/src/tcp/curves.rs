@@ -76,7 +76,6 @@ impl Point {
         SEGMENTS * (u64::from(self.mtu_bytes) - HEADERS_BYTES)
     }
 
-    /// The run with one stack at both ends.
     pub fn two_host_run(&self, stack: Stack, seed: u64) -> TwoHostRun {
         let link = LinkConfig {
             rate_bits_per_s: self.gbit_s * 1_000_000_000,

@@ -23,7 +23,6 @@ pub enum EndAction {
 /// How fast an end reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadRate {
-    /// Bytes per read.
     pub bytes: usize,
     /// Interval between two reads.
     pub every: Nanos,
@@ -32,11 +31,9 @@ pub struct ReadRate {
 /// The task of one end of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Task {
-    /// Bytes to send.
     pub sends: u64,
     /// Bytes that the peer sends.
     pub expects: u64,
-    /// How it closes.
     pub end: EndAction,
     /// How fast it reads; `None` is at once.
     pub read_rate: Option<ReadRate>,
@@ -67,7 +64,6 @@ impl Task {
 /// A task in progress. Serves as the byte source that the engine pulls from.
 #[derive(Clone, Debug, Default)]
 pub struct TaskProgress {
-    /// The task.
     pub task: Task,
     /// Bytes passed to TCP.
     pub sent: u64,
@@ -77,15 +73,12 @@ pub struct TaskProgress {
     pub wrong_at: Option<u64>,
     /// When the first byte was passed to TCP.
     pub began_at: Option<Nanos>,
-    /// When the warm-up ended.
     pub warm_at: Option<Nanos>,
     /// When the last expected byte was read.
     pub done_at: Option<Nanos>,
-    /// When the peer closed its direction.
     pub peer_closed_at: Option<Nanos>,
     /// Arrivals, where the task records them: the time, and the bytes read by then.
     pub arrivals: Vec<(Nanos, u64)>,
-    /// Whether this end has closed or aborted.
     pub closed: bool,
     next_read: Nanos,
     /// The current time, for the bytes that the engine pulls.
@@ -93,7 +86,6 @@ pub struct TaskProgress {
 }
 
 impl TaskProgress {
-    /// A task at its start.
     pub fn new(task: Task) -> Self {
         TaskProgress { task, ..TaskProgress::default() }
     }
@@ -118,7 +110,6 @@ impl TaskProgress {
         u64::try_from(bits * 1_000_000_000 / took_ns).unwrap_or(u64::MAX)
     }
 
-    /// Updates the current time.
     pub(super) fn set_now(&mut self, now: Nanos) {
         self.now = now;
     }

@@ -11,14 +11,12 @@ use ironwarp_types::Nanos;
 pub struct SharedNode<N: ?Sized>(Rc<RefCell<N>>);
 
 impl<N> SharedNode<N> {
-    /// Wraps a node.
     pub fn new(node: N) -> Self {
         SharedNode(Rc::new(RefCell::new(node)))
     }
 }
 
 impl<N: ?Sized> SharedNode<N> {
-    /// A handle to a node of any type with a trait.
     pub(super) fn of_trait(node: Rc<RefCell<N>>) -> Self {
         SharedNode(node)
     }

@@ -23,7 +23,6 @@ use super::progress::{EndAction, Task, TaskProgress};
 pub enum SmoltcpCongestion {
     /// None.
     None,
-    /// Its Reno.
     Reno,
     /// Its CUBIC, which is its default.
     #[default]
@@ -35,15 +34,12 @@ pub enum SmoltcpCongestion {
 pub struct SmoltcpSetup {
     /// Its number: the last byte of its addresses.
     pub host: u8,
-    /// Its port.
     pub device: MemoryConfig,
     /// Bytes of the receive buffer and of the transmit buffer.
     pub buffer_bytes: usize,
-    /// Its congestion control.
     pub congestion: SmoltcpCongestion,
     /// Whether it delays acknowledgements by its default of 10 ms.
     pub delays_acks: bool,
-    /// Seeds its sequence numbers.
     pub seed: u64,
 }
 
@@ -55,11 +51,9 @@ pub struct SmoltcpNode {
     socket: SocketHandle,
     pub(super) control: MemoryControl,
     pub(super) frames_made: usize,
-    /// The progress of its task.
     pub task_progress: TaskProgress,
     /// When the connection ended, except for TIME-WAIT.
     pub(super) closed_at: Option<Nanos>,
-    /// Whether the peer reset it.
     pub(super) was_reset: bool,
     started: bool,
 }
@@ -93,19 +87,16 @@ impl SmoltcpNode {
         }
     }
 
-    /// Listens.
     pub fn listen(&mut self, port: u16) -> Result<(), tcp::ListenError> {
         self.sockets.get_mut::<Socket>(self.socket).listen(port)
     }
 
-    /// Connects.
     pub fn connect(&mut self, from: u16, to: (u8, u16)) -> Result<(), tcp::ConnectError> {
         let remote = (IpAddress::Ipv4(Ipv4Address::new(10, 0, 0, to.0)), to.1);
         let socket = self.sockets.get_mut::<Socket>(self.socket);
         socket.connect(self.interface.context(), remote, from)
     }
 
-    /// The socket's state.
     pub fn state(&self) -> tcp::State {
         self.sockets.get::<Socket>(self.socket).state()
     }

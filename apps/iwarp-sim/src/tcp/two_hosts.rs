@@ -20,26 +20,20 @@ use super::smoltcp_node::{SmoltcpCongestion, SmoltcpNode, SmoltcpSetup};
 /// The stack of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stack {
-    /// Our engine.
     Ironwarp(Congestion),
-    /// smoltcp.
     Smoltcp(SmoltcpCongestion),
 }
 
 /// A run of one connection. The first of every pair belongs to the host that connects.
 #[derive(Clone, Debug)]
 pub struct TwoHostRun {
-    /// The seed of all random generators.
     pub seed: u64,
-    /// The stacks of the hosts.
     pub stacks: [Stack; 2],
     /// The cable: towards the second host, and back.
     pub links: [LinkConfig; 2],
-    /// The MTU of the hosts, in bytes.
     pub mtus: [u16; 2],
     /// Bytes of each host's buffers and receive window.
     pub windows: [u32; 2],
-    /// The tasks of the ends.
     pub tasks: [Task; 2],
     /// Settings of our engine; the run sets the congestion control and what depends on window and
     /// MTU.
@@ -209,13 +203,9 @@ impl TcpNode for SmoltcpNode {
 pub struct Outcome {
     /// Whether both ends were over before the time limit.
     pub finished: bool,
-    /// When it ended.
     pub ended_at: Nanos,
-    /// The hash of all events.
     pub trace_hash: u64,
-    /// The progress of both ends.
     pub task_progress: [TaskProgress; 2],
-    /// The cable's counts.
     pub counts: [LinkCounts; 2],
     /// The hosts after the run.
     pub hosts: [Host; 2],

@@ -18,14 +18,12 @@ pub enum ReplyClaim {
         stag: u32,
         /// The target offset.
         to: u64,
-        /// Its payload.
         bytes: u32,
         /// Whether it is the last segment of the response.
         last: bool,
     },
     /// The Atomic Response with this identifier, to the oldest Read or atomic request.
     Atomic(u32),
-    /// The payload of a Terminate.
     Terminate(Vec<u8>),
 }
 

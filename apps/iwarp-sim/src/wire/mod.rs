@@ -26,7 +26,6 @@ type Direction = (SocketAddr, SocketAddr);
 /// Checks the frames that hosts send.
 pub struct FrameChecker {
     streams: BTreeMap<Direction, StreamChecker>,
-    /// The window scale of each side.
     scales: BTreeMap<Direction, u8>,
     /// The largest unit.
     unit_bytes: u64,

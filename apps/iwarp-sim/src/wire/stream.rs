@@ -11,7 +11,6 @@ use super::message::{RdmapSender, ReplyClaim};
 /// One direction.
 #[derive(Default)]
 pub struct StreamChecker {
-    /// The sequence number of the first byte.
     first: u32,
     /// All contiguous bytes from the first on.
     bytes: Vec<u8>,
@@ -35,7 +34,6 @@ pub struct StreamChecker {
     has_ended: bool,
     /// The sender's start-up request, once it is known.
     pub startup_request: Option<StartupRequest>,
-    /// The peer's start-up request.
     pub peer_startup_request: Option<StartupRequest>,
     /// Where the first FPDU begins, or the marker before it.
     full_operation: u64,
@@ -43,9 +41,7 @@ pub struct StreamChecker {
     pub framed: bool,
     /// The right edge of the window that the peer has advertised, as an offset in `bytes`.
     right_edge: Option<u64>,
-    /// Whether messages are checked.
     pub checks_messages: bool,
-    /// The messages of this side.
     pub rdmap_sender: RdmapSender,
     /// Those of its messages that must match the other direction.
     pub reply_claims: Vec<ReplyClaim>,
@@ -86,7 +82,6 @@ impl StreamChecker {
         self.first == syn.seq.wrapping_add(1)
     }
 
-    /// Checks a segment of this direction.
     pub fn on_own_segment(&mut self, segment: &Segment) -> Result<(), String> {
         self.has_ended |= segment.has(FIN);
         if segment.payload.is_empty() || segment.has(SYN) {

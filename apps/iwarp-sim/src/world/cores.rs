@@ -87,7 +87,6 @@ impl Cores {
         })
     }
 
-    /// The resources that each core holds.
     pub fn resource_usage(&self) -> Vec<ResourceUsage> {
         self.workers.iter().map(Worker::resource_usage).collect()
     }

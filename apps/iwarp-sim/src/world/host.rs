@@ -9,7 +9,6 @@ use super::host_clock::HostClock;
 use crate::app::{App, SharedOracle};
 use crate::plan::HostPlan;
 
-/// A host.
 pub struct Host {
     number: usize,
     pub(super) clock: HostClock,

@@ -25,7 +25,6 @@ pub struct HostClock {
 const POLL_INTERVAL: Nanos = Nanos::from_micros(100);
 
 impl HostClock {
-    /// The simulation's clock.
     pub fn new(base: VirtualClock) -> Self {
         HostClock { base, ahead_ns: Arc::default(), cores_ahead_ns: Arc::default() }
     }

@@ -31,9 +31,7 @@ use crate::text;
 pub struct Outcome {
     /// The hash of every frame, event and completion.
     pub hash: u64,
-    /// Counts of what was done.
     pub totals: Totals,
-    /// Frames that were sent.
     pub frames: u64,
     /// The virtual time that passed.
     pub took: Nanos,
@@ -148,7 +146,6 @@ impl World {
         Ok(())
     }
 
-    /// Ends all faults.
     fn heal(&mut self) {
         for (cable, links) in self.cables.iter().enumerate() {
             for link in links {

@@ -24,7 +24,6 @@ pub(super) struct Client {
     seed: u64,
     queue_pairs: u32,
     sessions: Vec<Session>,
-    /// The session of a queue pair.
     numbers: HashMap<QpNum, usize>,
     is_finishing: bool,
     counts: Counts,

@@ -3,7 +3,6 @@
 use ironwarp::{PrivateData, RemoteMemory, STag};
 use ironwarp_types::{Entropy, SeededEntropy};
 
-/// The bytes of a header.
 pub(super) const HEADER_BYTES: usize = 24;
 /// The longest message, header included.
 pub(super) const MESSAGE_BYTES_MAX: usize = 4096;
@@ -20,9 +19,7 @@ const MAGIC: u32 = 0x501e_501e;
 pub(super) struct Header {
     /// The number, counted from 0 for each direction of a connection.
     pub(super) seq: u64,
-    /// The seed of the contents.
     pub(super) seed: u64,
-    /// The bytes of the contents.
     pub(super) len: u32,
 }
 

@@ -43,7 +43,6 @@ pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time in which everything must be released after the last connection.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Completions reaped at a time.
 const REAP: usize = 64;
 /// Receive bursts for which a delayed frame waits.
 const DELAY_POLLS: u32 = 50;
@@ -102,14 +101,12 @@ pub(crate) struct DiskState {
     pub(crate) short: u32,
     /// The next fdatasync fails.
     pub(crate) lose_sync: bool,
-    /// Nothing completes.
     pub(crate) hang: bool,
     /// A core panics at the next result.
     pub(crate) panic: bool,
 }
 
 impl DiskState {
-    /// Returns the order's line.
     pub(crate) fn line(self) -> String {
         let DiskState { eio, short, lose_sync, hang, panic } = self;
         let [lose_sync, hang, panic] = [lose_sync, hang, panic].map(u32::from);
@@ -119,7 +116,6 @@ impl DiskState {
 
 /// What an end does besides polling.
 trait Application {
-    /// Its name in reports.
     const NAME: &'static str;
     /// Listens, or begins to connect.
     fn go(&mut self, node: &mut Node) -> Result<(), EndError>;
@@ -129,7 +125,6 @@ trait Application {
     fn advance(&mut self, node: &mut Node) -> Result<(), EndError>;
     /// Begins the end: no new connections. Returns the connections that are left.
     fn finish(&mut self, node: &mut Node, deadline: Instant) -> Result<usize, EndError>;
-    /// Counts for reports.
     fn counts(&self) -> Value;
 
     /// Handles all completions and events, and posts work.

@@ -44,7 +44,6 @@ impl Node {
         }
     }
 
-    /// The attributes of a queue pair.
     pub(super) fn attr(&self, srq: Option<SharedReceiveQueue>) -> QpAttr {
         QpAttr {
             srq,
@@ -55,7 +54,6 @@ impl Node {
         }
     }
 
-    /// Registers zeroed memory.
     pub(super) fn register(&self, bytes: usize, access: Access) -> Result<Region, EndError> {
         Ok(self.ctx.register(self.pd, AlignedBuf::pages(bytes)?, access)?)
     }
@@ -81,5 +79,4 @@ pub(super) fn receive(slot: usize, place: &[ironwarp::Sge; 1]) -> RecvWr<'_> {
     RecvWr::new(slot as u64, place)
 }
 
-/// The entries of the completion queue.
 const CQ_DEPTH: u32 = 1 << 16;

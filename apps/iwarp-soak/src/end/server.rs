@@ -19,7 +19,6 @@ use super::{Application, Counts, EndError, report};
 
 /// Answers of a session that are sent and not complete, at most.
 const ANSWERS: usize = 2 * WINDOW;
-/// Receives in the shared queue.
 const SHARED_RECEIVES: usize = 4096;
 /// Added to the number of a shared receive.
 const SHARED: u64 = 1 << 32;

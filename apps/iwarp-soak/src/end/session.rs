@@ -35,9 +35,7 @@ pub(super) const ANSWER: u64 = 0xa5a5_5a5a_0f0f_f0f0;
 pub(super) enum Operation {
     /// Nothing: a Write, a Send or Immediate Data.
     Plain,
-    /// These bytes.
     Read(Vec<u8>),
-    /// This value of a word.
     Atomic(u64),
 }
 
@@ -117,7 +115,6 @@ impl Session {
         })
     }
 
-    /// Begins to connect a new queue pair.
     pub(super) fn connect(&mut self, node: &mut Node, at: SocketAddr) -> Result<QueuePair, EndError> {
         let qp = node.ctx.create_qp(node.pd, &node.attr(None))?;
         for slot in 0..RECEIVES {
@@ -147,7 +144,6 @@ impl Session {
         (self.phase, self.progress_at) = (phase, Instant::now());
     }
 
-    /// What it waits for.
     pub(super) fn describe(&self, node: &mut Node) -> String {
         let posted: Vec<&str> = self.slots.iter().flatten().map(Operation::name).collect();
         let core = match self.qp.map(|qp| node.ctx.query_qp(qp)) {

@@ -11,7 +11,6 @@ use crate::args::{Device, Role};
 use crate::storage::{self, CONFIGS, HOSTS};
 
 const PORT: u16 = 4791;
-/// The port of a target.
 const NVME_PORT: u16 = 4420;
 /// The largest retransmission timeout. On a busy machine a round trip takes long, and so do a few
 /// doublings after it: with 60 s, a connection may wait for longer than an end has to close.
@@ -63,7 +62,6 @@ impl Setup {
         }
     }
 
-    /// The configurations of a process.
     pub(super) fn configs(&self, role: Role, number: usize) -> Vec<PathBuf> {
         match role {
             Role::Server => vec![self.config(0)],

@@ -9,20 +9,15 @@ use super::process::Process;
 use crate::args::{Device, Role};
 use crate::end::DiskState;
 
-/// The longest failure.
 const SPAN_MAX: Duration = Duration::from_secs(4);
-/// The longest cut.
 const CUT_MAX: Duration = Duration::from_secs(6);
-/// How long a link is down.
 pub(super) const LINK_DOWN: Duration = Duration::from_millis(1500);
 
 /// Frames in a million that are dropped, duplicated, reordered, corrupted, truncated and delayed.
 pub(super) type Rates = [u32; 6];
 
-/// A kind of failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Failure {
-    /// A few frames of each fault.
     BadFrames,
     /// One frame in twenty is lost.
     HeavyLoss,
@@ -44,7 +39,6 @@ pub(super) enum Failure {
     DiskErrors,
     /// An fdatasync fails: Writes and Flushes fail until the target opens the disk again.
     LostSync,
-    /// The disk completes nothing.
     DiskHang,
     /// A core of the target panics: the target ends and is started again.
     Panic,
@@ -84,7 +78,6 @@ pub(super) enum Step {
     Panic,
 }
 
-/// The longest failure of a device.
 pub(super) fn span_max(device: Device) -> Duration {
     if device == Device::Storage { CUT_MAX } else { SPAN_MAX }
 }
@@ -119,7 +112,6 @@ pub(super) fn draw_storage(rng: &mut SeededEntropy, before: usize, target_stays:
 }
 
 impl Failure {
-    /// Its name in results.
     pub(super) fn name(self) -> &'static str {
         match self {
             Failure::BadFrames => "bad frames",
@@ -179,7 +171,6 @@ impl Failure {
     }
 }
 
-/// The injected failures in one line.
 pub(super) fn text(injected: &BTreeMap<&'static str, u64>) -> String {
     if injected.is_empty() {
         return "none".to_owned();

@@ -40,7 +40,6 @@ const DISK_AFTERMATH: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(50);
 /// The time without failures at the start of a device's part, and at its end.
 const CALM: Duration = Duration::from_secs(2);
-/// Counts of operations.
 const OPERATIONS: [&str; 8] =
     ["writes", "reads", "atomics", "sends", "immediates", "zeroes", "compares", "flushes"];
 /// Operations a second below which a part has not tested anything.
@@ -105,7 +104,6 @@ struct Part {
     last_kill: Option<Instant>,
     last_disk_fault: Option<Instant>,
     is_disk_bad: bool,
-    /// Targets that were killed.
     epoch: u64,
     /// Sums over processes that are gone.
     counts: BTreeMap<String, u64>,

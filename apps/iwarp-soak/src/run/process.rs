@@ -31,7 +31,6 @@ pub(super) struct Process {
     pub(super) ready: usize,
     /// Ends that have stopped in order.
     pub(super) stopped: usize,
-    /// The latest counts of each end.
     pub(super) counts: BTreeMap<String, BTreeMap<String, u64>>,
     /// Counters of the stack of each end that has stopped in order; those that are zero are absent.
     pub(super) counters: BTreeMap<String, BTreeMap<String, u64>>,
@@ -45,7 +44,6 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts this program as an end.
     pub(super) fn start(
         setup: &Setup,
         (role, number): (Role, usize),
@@ -108,7 +106,6 @@ impl Process {
         self.samples.take(pid, open);
     }
 
-    /// Its name in results.
     pub(super) fn name(&self) -> &'static str {
         match self.role {
             Role::Server => "server",
@@ -119,7 +116,6 @@ impl Process {
         }
     }
 
-    /// The ends in it.
     pub(super) fn ends(&self) -> usize {
         if self.role == Role::Both { 2 } else { 1 }
     }
@@ -139,7 +135,6 @@ impl Process {
         }
     }
 
-    /// Kills it and waits for its end.
     pub(super) fn kill(&mut self) {
         self.is_killed = true;
         let _ = self.child.kill();
@@ -174,7 +169,6 @@ impl Process {
         self.child.try_wait().ok().flatten().map(|status| status.to_string())
     }
 
-    /// Takes what it has reported.
     pub(super) fn read_reports(&mut self) {
         while let Ok(report) = self.reports.try_recv() {
             let text = |key: &str| report[key].as_str().unwrap_or_default().to_owned();

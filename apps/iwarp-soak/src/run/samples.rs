@@ -93,7 +93,6 @@ fn median(values: &[u64]) -> u64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(0)
 }
 
-/// The memory of the processes in one line.
 pub(super) fn text(memory: &Map<String, Value>) -> String {
     let of = |(name, value): (&String, &Value)| {
         let mib = |at: usize| value["rss_kib"][at].as_f64().unwrap_or(0.0) / 1024.0;

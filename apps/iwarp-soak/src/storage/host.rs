@@ -26,7 +26,6 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 const VERIFY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time in which everything must be released after the last connection.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Entries of an I/O queue.
 const QUEUE_ENTRIES: u16 = 16;
 /// The keep-alive timeout: longer than a process is stopped.
 const KATO_MS: u32 = 8000;
@@ -104,7 +103,6 @@ pub(super) fn run(args: &EndArgs, folder: &Path) -> Result<(), EndError> {
 struct HostEnd {
     work: Work,
     control: Control,
-    /// I/O queues.
     queues: u16,
 }
 

@@ -27,7 +27,6 @@ use model::{BLOCK_BYTES, BLOCKS, Extent, FILE_NSID, Model};
 
 /// Hosts of a run. Host `n` has `n + 1` I/O queues.
 pub(crate) const HOSTS: u32 = 3;
-/// The subsystem.
 pub(crate) const NQN: &str = "nqn.2014-08.org.ironwarp:soak";
 
 /// Runs an end until it is ordered to stop.

@@ -12,7 +12,6 @@ use std::path::Path;
 
 /// The size of a logical block of every namespace.
 pub(crate) const BLOCK_BYTES: usize = 4096;
-/// Blocks of a host in a namespace.
 pub(crate) const BLOCKS: u32 = 128;
 /// The namespace in a file. Nothing that was confirmed is ever lost.
 pub(crate) const FILE_NSID: u32 = 1;
@@ -50,7 +49,6 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// Its blocks, one by one.
     pub(crate) fn each(self) -> impl Iterator<Item = Extent> {
         (self.first..self.first + self.blocks).map(move |first| Extent { first, blocks: 1, ..self })
     }

@@ -49,7 +49,6 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Its name in counts.
     fn name(self) -> &'static str {
         match self {
             Kind::Read => "reads",

@@ -26,7 +26,6 @@ pub struct Newcomer {
 pub struct Arrivals(Mutex<State>);
 
 struct State {
-    /// The context that listens.
     ctx: Context,
     /// Clients that may be admitted at a time.
     clients_max: usize,
@@ -78,7 +77,6 @@ impl Arrivals {
         }
     }
 
-    /// Rejects an admitted client.
     pub fn reject(&self, newcomer: Newcomer, why: &str) {
         self.lock().reject(newcomer.request, why);
         self.dismiss(newcomer.remote.ip());

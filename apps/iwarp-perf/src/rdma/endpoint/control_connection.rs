@@ -20,7 +20,6 @@ use crate::error::{Context as _, Result};
 
 /// Longer than the stack's own limits on each step.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Limit for an orderly disconnect.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Endpoint {
@@ -84,7 +83,6 @@ impl Endpoint {
         let _ = self.ctx.reject(request, why);
     }
 
-    /// Connects to the server.
     pub fn connect_control(&mut self, peer: SocketAddr, carrier: Carrier) -> Result<()> {
         let control = ControlChannel::new(&mut self.ctx, self.pd, carrier, None, PEER_TIMEOUT)?;
         self.ctx.connect(self.control.insert(control).qp, peer, &greeting())?;
@@ -176,7 +174,6 @@ impl Endpoint {
         self.retry_until(timeout, |ctx| ctx.destroy_cq(cq))
     }
 
-    /// The same for a shared receive queue.
     pub fn destroy_srq(&mut self, srq: SharedReceiveQueue, timeout: Duration) -> bool {
         self.retry_until(timeout, |ctx| ctx.destroy_srq(srq))
     }

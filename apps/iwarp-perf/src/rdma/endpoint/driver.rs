@@ -10,7 +10,6 @@ use crate::error::{Error, Result};
 pub enum Driver {
     /// The application's thread polls the only worker.
     Inline(Worker),
-    /// One thread per worker.
     Threads(Vec<WorkerThread>, Vec<Option<usize>>, IdlePolicy),
     /// The threads of several endpoints poll the only worker of their stack.
     Shared(Arc<SharedWorker>),

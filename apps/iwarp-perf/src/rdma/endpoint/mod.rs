@@ -132,7 +132,6 @@ impl Endpoint {
         self.own_core.or_else(|| (self.cores > 1).then(round_robin))
     }
 
-    /// Whether several cores are polled.
     pub fn has_several_cores(&self) -> bool {
         self.cores > 1
     }
@@ -177,7 +176,6 @@ impl Endpoint {
         names.map(|name| counters.iter().find(|(one, _)| *one == name).map_or(0, |(_, count)| *count))
     }
 
-    /// Waits for a link.
     pub fn wait_for_link(&mut self) -> Result<()> {
         let start = Instant::now();
         self.with_worker(|worker| {

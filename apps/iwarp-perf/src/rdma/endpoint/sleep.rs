@@ -25,7 +25,6 @@ const NO_EVENT: &str =
 /// Sleeps of an end that waits for events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SleepCounts {
-    /// All of them.
     pub all: u64,
     /// Ended by an event with a completion.
     pub woken: u64,
@@ -35,7 +34,6 @@ pub struct SleepCounts {
 
 /// A completion queue to sleep on.
 pub trait EventSource {
-    /// Requests one event.
     fn arm(&mut self) -> Result<()>;
     /// Takes completions and returns their number.
     fn reap(&mut self) -> Result<usize>;

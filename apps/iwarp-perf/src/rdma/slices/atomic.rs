@@ -23,7 +23,6 @@ use crate::error::{Error, Result};
 
 /// After a halt, operations in flight may take this time.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Polls between two checks for a halt.
 const POLLS_PER_HALT_CHECK: u32 = 1 << 10;
 /// Distance between the first words of two queue pairs: a prime, so first words differ.
 const WORD_STEP_PER_QP: u64 = 7919;
@@ -38,7 +37,6 @@ pub struct AtomicTest {
     /// Operations posted, over all queue pairs and slices.
     posted: u64,
     in_flight: u64,
-    /// Operations completed in this slice.
     completed: u64,
     /// Operations that changed their word, over all slices.
     changed: u64,
@@ -47,7 +45,6 @@ pub struct AtomicTest {
 }
 
 struct KnownValues {
-    /// The expected next value of each word.
     expected: Vec<u64>,
     /// The compare value of CmpSwap, by slot.
     compared: Vec<u64>,
@@ -207,7 +204,6 @@ impl RdmaTest for AtomicTest {
     }
 }
 
-/// The sum of all words.
 pub fn sum_of(words: &[Region]) -> Result<u64> {
     let mut sum = 0_u64;
     for set in words {

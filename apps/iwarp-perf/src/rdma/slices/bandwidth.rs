@@ -30,7 +30,6 @@ const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// One end of a bandwidth case.
 pub struct BandwidthTest {
     open: OpenCase,
-    /// Whether this end sends messages.
     sends: bool,
     credits: Vec<Credits>,
     /// Queue pairs that can post.

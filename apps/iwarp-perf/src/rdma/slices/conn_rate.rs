@@ -55,7 +55,6 @@ pub struct ConnRateTest {
     counts: Counts,
     /// Cores are used round robin.
     next_core: u32,
-    /// The framing of the first connection.
     framing: Option<Framing>,
     /// Connects that found no free port, over all slices.
     port_waits: u64,

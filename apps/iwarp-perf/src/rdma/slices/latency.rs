@@ -19,7 +19,6 @@ use super::super::open_case::{Arrived, OpenCase, wr_id};
 use super::timer::linger;
 use crate::error::{Error, Result};
 
-/// Bytes of an STag in a message.
 const STAG_BYTES: usize = 4;
 
 /// One end of a latency case.
@@ -27,7 +26,6 @@ pub struct LatencyTest {
     open: OpenCase,
     /// The queue pair of the next message.
     next_index: usize,
-    /// Where the last message arrived.
     last_arrived: Arrived,
 }
 
@@ -159,7 +157,6 @@ impl LatencyTest {
         }
     }
 
-    /// Whether the last byte of the sink is that of a message.
     fn has_last_byte(&self, index: usize, message: u64) -> Result<bool> {
         let last = self.open.case.bytes as usize - 1;
         Ok(self.open.qps[index].sink.load_u8_acquire(last)? == message as u8)

@@ -16,7 +16,6 @@ pub fn linger(mut poll: impl FnMut() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// Calls between two clock reads.
 const CALLS_PER_CLOCK_READ: u64 = 8;
 
 pub struct Timer<'a> {
@@ -30,7 +29,6 @@ pub struct Timer<'a> {
 }
 
 impl<'a> Timer<'a> {
-    /// Starts a slice.
     pub fn new(until: StopCondition<'a>, rate: Option<f64>) -> Self {
         let now = Instant::now();
         let measured_from = (until.budget.warmup == 0).then_some((now, 0));
@@ -76,7 +74,6 @@ impl<'a> Timer<'a> {
         }
     }
 
-    /// The figures of the slice.
     pub fn slice(&self, completed: u64, bytes: u64) -> Slice {
         let (start, base) = self.measured_from.unwrap_or((self.started, completed));
         let messages = completed - base;

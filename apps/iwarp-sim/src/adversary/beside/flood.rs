@@ -21,11 +21,8 @@ pub struct Visitors {
     next_port: u16,
     /// Frames so far, without those in reply to what arrives, and those in reply.
     pub sent: u64,
-    /// See above.
     pub replies: u64,
-    /// Frames that have arrived.
     pub arrived: u64,
-    /// Connections that the victim has ended.
     pub ended: u64,
     /// Intervals of the schedule that are used up: one for each packet, or one without.
     turns: u64,
@@ -35,9 +32,7 @@ pub struct Visitors {
 /// connections at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
-    /// The kind.
     pub kind: Adversary,
-    /// Time of the first.
     pub start: Nanos,
     /// The interval.
     pub every: Nanos,
@@ -92,7 +87,6 @@ impl Visitors {
         is_full
     }
 
-    /// Opens its connections.
     fn begin(&mut self, now: Nanos) {
         if self.guests.is_empty() && self.schedule.kind.needs() != Needs::Nothing {
             let mut out = Vec::new();
@@ -104,7 +98,6 @@ impl Visitors {
         }
     }
 
-    /// Sends the next packets of the kind.
     fn send_next(&mut self, now: Nanos) {
         let (turn, count) = (self.turns as usize, self.guests.len().max(1));
         let mut out = Vec::new();
@@ -164,16 +157,13 @@ struct Guest {
 enum Stage {
     /// Its SYN or its request has no reply.
     Starting,
-    /// It sends packets of its kind.
     Running,
     /// It has sent its only packet of the kind.
     Sent,
-    /// The victim has ended it.
     Over,
 }
 
 impl Guest {
-    /// Handles a segment of the victim.
     fn on_segment(&mut self, segment: &Segment, out: &mut Frames) {
         let was_opening = self.peer.conn.state == ConnState::Opening;
         self.peer.on_segment(segment, out);
@@ -192,7 +182,6 @@ impl Guest {
         }
     }
 
-    /// The stream is established.
     fn run(&mut self, out: &mut Frames) {
         if let Adversary::Habit(habit) = self.kind {
             self.peer.adopt(habit, self.place, out);

@@ -24,7 +24,6 @@ use star::{ATTACKER, CLIENT, FRAME_COST, FRAMES, RING_FRAMES, SERVER, StarNet, s
 
 /// The connections have reached their steady rate by then.
 const START: Nanos = Nanos::from_millis(20);
-/// The time of an attack.
 const ATTACK: Nanos = Nanos::from_millis(30);
 
 /// The three hosts.
@@ -41,21 +40,16 @@ pub struct Beside {
 pub struct Kept {
     /// Bytes that both ends wrote during the attack.
     pub bytes: u64,
-    /// Honest connections that ended.
     pub ended: u64,
     /// Hostile packets, those in reply included, and those that found no room in the server's
     /// receive ring.
     pub hostile: u64,
-    /// See above.
     pub refused: u64,
     /// The attacker's connections that send packets of the kind, and those that the server has
     /// ended.
     pub conns: usize,
-    /// See above.
     pub ended_conns: u64,
-    /// The counter of the kind.
     pub counted: u64,
-    /// What the server held at the end.
     pub held: ResourceUsage,
 }
 

@@ -8,26 +8,20 @@ use ironwarp_types::Nanos;
 use crate::tcp::link_address;
 use crate::world::Switch;
 
-/// The number of the client.
 pub const CLIENT: u8 = 1;
-/// The number of the server.
 pub const SERVER: u8 = 2;
-/// The number of the attacker.
 pub const ATTACKER: u8 = 3;
 
 /// The time that the server's core takes for an ordinary frame: it can handle ten million in a
 /// second.
 pub const FRAME_COST: Nanos = Nanos(100);
 
-/// Frames of each pool of a device.
 pub const FRAMES: usize = 8_192;
-/// Frames of a receive ring.
 pub const RING_FRAMES: usize = 1_024;
 
 /// A network of boxed nodes.
 pub type StarNet = SimNet<Box<dyn Node>>;
 
-/// The device of a host.
 pub fn device(host: u8) -> MemoryConfig {
     let mac = link_address(host);
     MemoryConfig {

@@ -37,16 +37,12 @@ pub struct Grant {
     pub uses: u32,
 }
 
-/// What a grant is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GrantUse {
-    /// The peer writes.
     Write,
-    /// The peer reads the piece.
     Read(Pattern),
 }
 
-/// The state of a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GrantState {
     /// Being bound.
@@ -93,7 +89,6 @@ impl Side {
         self.grants.iter_mut().find(|grant| grant.state == GrantState::Granted && grant.for_stream)
     }
 
-    /// Returns a grant by its number.
     pub fn grant_mut(&mut self, id: u64) -> Option<&mut Grant> {
         self.grants.iter_mut().find(|grant| grant.id == id)
     }

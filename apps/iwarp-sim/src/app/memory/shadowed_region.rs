@@ -102,7 +102,6 @@ impl ShadowedRegion {
         Some((pieces, scatter))
     }
 
-    /// Releases a piece.
     pub fn release(&mut self, piece: Piece) {
         if piece.len == 0 {
             return;
@@ -154,7 +153,6 @@ impl ShadowedRegion {
         fault.map_or(Ok(()), |fault| Err(format!("{piece:?} {fault}")))
     }
 
-    /// Takes the bytes of a piece as they are.
     pub fn take(&mut self, piece: Piece) -> Vec<u8> {
         self.read(piece);
         self.shadow[piece.at..piece.at + piece.len].copy_from_slice(&self.scratch);
@@ -194,7 +192,6 @@ impl ShadowedRegion {
         if self.is_all_free() { self.verify_free() } else { Err("pieces were not released".into()) }
     }
 
-    /// Total number of bytes.
     pub fn len(&self) -> usize {
         self.shadow.len()
     }
@@ -205,7 +202,6 @@ impl ShadowedRegion {
         found.unwrap_or_else(|_| unreachable!("a piece lies in its region"))
     }
 
-    /// The remote address of a piece.
     pub fn remote(&self, piece: Piece) -> RemoteMemory {
         RemoteMemory { stag: self.region.stag(), tagged_offset: self.region.base_to() + piece.at as u64 }
     }
@@ -245,7 +241,6 @@ mod tests {
     const OLD: [u8; 6] = [0; 6];
     const NEW: [u8; 6] = [1, 2, 3, 4, 5, 6];
 
-    /// With in-order placement, the placed bytes are a prefix of the message.
     #[test]
     fn in_order_placement_leaves_a_prefix_of_the_message() {
         for placed in 0..=6 {

@@ -88,7 +88,6 @@ impl App {
     }
 }
 
-/// The work request.
 fn request<'a>(
     posted: &Posted,
     bad_request: BadRequest,
@@ -159,7 +158,6 @@ impl Side {
         self.sends.push_back(posted);
     }
 
-    /// The grant of this side that a bad request misuses.
     fn grant_misused_by(&self, bad_request: BadRequest) -> Option<u64> {
         let fits = |grant: &&Grant| match bad_request {
             BadRequest::WriteGrantBeyond => grant.is_writable(),

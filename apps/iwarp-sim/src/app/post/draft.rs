@@ -14,15 +14,11 @@ use crate::atomics::{SessionWords, Words};
 pub struct Draft {
     /// The record for the oracle. The request gets its number when it is posted.
     pub posted: Posted,
-    /// Its scatter/gather list.
     pub list: Vec<Sge>,
     /// Its bytes, where they are inline.
     pub inline: Option<Vec<u8>>,
-    /// Its remote address.
     pub remote: RemoteMemory,
-    /// Its operation.
     pub kind: RequestKind,
-    /// Whether it is a solicited Send.
     pub solicited: bool,
     /// Whether it waits for earlier Reads.
     pub fenced: bool,
@@ -44,14 +40,12 @@ pub enum RequestKind {
     WriteBeforeImmediate,
     /// Immediate Data.
     Immediate,
-    /// An atomic operation on a word.
     Atomic(AtomicOp),
     Read,
     /// A Read that invalidates the tag of its local buffer.
     ReadInvalidate,
     /// A bind of a tag to a piece of memory.
     Bind(BindRequest),
-    /// An invalidation of a grant.
     Invalidate(STag),
     /// An invalidation of the tag that was bound last.
     InvalidateLast,
@@ -61,7 +55,6 @@ pub enum RequestKind {
 pub struct BindRequest {
     /// The tag, until the request is posted.
     pub tag: Option<Tag>,
-    /// Its rights.
     pub access: Access,
     /// Whether only one stream may use it.
     pub for_stream: bool,

@@ -10,19 +10,14 @@ use crate::app::memory::{GrantState, GrantUse, Pattern, Piece, Tag};
 use crate::atomics::{SessionWords, Words};
 use crate::plan::SessionPlan;
 
-/// Most grants of a side at one time.
 const GRANTS_MAX: usize = 3;
 
-/// Bytes of the largest grant.
 const GRANT_BYTES_MAX: usize = 8_192;
 
 /// The inputs of the choice, besides the two sides.
 pub struct RequestGenerator<'a> {
-    /// The session's plan.
     pub plan: &'a SessionPlan,
-    /// The side that posts.
     pub side: usize,
-    /// The side's own context.
     pub ctx: &'a Context,
     pub pd: ProtectionDomain,
     pub rng: &'a mut SeededEntropy,

@@ -16,7 +16,6 @@ use draft::post;
 pub(crate) use draft::{Draft, RequestKind, ignore_queue_full};
 pub(crate) use generate::RequestGenerator;
 
-/// Most bytes of an inline request.
 const INLINE_BYTES: usize = 256;
 
 impl Session {

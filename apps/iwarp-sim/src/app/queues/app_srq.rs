@@ -28,12 +28,10 @@ pub struct AppSrq {
     plan: SrqPlan,
     /// Cores that share the receives out.
     cores: usize,
-    /// The memory of its receives.
     pub landing: ShadowedRegion,
     /// Receives without a completion.
     receives: BTreeMap<u64, Receive>,
     posted: u64,
-    /// Receives that senders have reserved.
     reserved: usize,
     /// The session whose message must find no receive.
     exhausted_for: Option<usize>,
@@ -76,7 +74,6 @@ impl AppSrq {
         })))
     }
 
-    /// The queue itself.
     pub fn srq(&self) -> SharedReceiveQueue {
         self.srq
     }
@@ -116,7 +113,6 @@ impl AppSrq {
         }
     }
 
-    /// A receive has its completion.
     pub fn take(&mut self, wr_id: u64) -> Option<Receive> {
         let receive = self.receives.remove(&wr_id);
         if let Some(limit) = &mut self.limit {
@@ -138,7 +134,6 @@ impl AppSrq {
         self.reserved + elsewhere < self.receives.len()
     }
 
-    /// Reserves one receive for a sender.
     pub fn reserve(&mut self) {
         self.reserved += 1;
     }
@@ -162,7 +157,6 @@ impl AppSrq {
         }
     }
 
-    /// Arms the limit event.
     pub fn arm(&mut self, ctx: &mut Context, rng: &mut SeededEntropy) -> Result<bool, VerbsError> {
         // Each core has a part of the limit, which the model does not cover.
         if self.limit.is_some() || self.cores > 1 {

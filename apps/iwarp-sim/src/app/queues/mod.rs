@@ -33,7 +33,6 @@ pub fn make_queues(
 /// A completion queue.
 pub struct AppCq {
     cq: CompletionQueue,
-    /// Its event descriptor.
     event_fd: File,
     /// Its arming; `Some(true)` is for solicited and failed completions only.
     armed: Option<bool>,
@@ -70,7 +69,6 @@ impl AppCq {
         })
     }
 
-    /// The queue itself.
     pub fn cq(&self) -> CompletionQueue {
         self.cq
     }

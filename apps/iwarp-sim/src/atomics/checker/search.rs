@@ -29,7 +29,6 @@ pub enum SearchResult {
     Undecided(String, usize),
 }
 
-/// A search.
 pub struct Search<'a> {
     case: &'a Case<'a>,
     /// Whether values are assumed never to recur.
@@ -79,7 +78,6 @@ struct SearchState {
 }
 
 impl SearchResult {
-    /// Number of states visited.
     pub fn states(&self) -> usize {
         match self {
             SearchResult::Order(_, states)

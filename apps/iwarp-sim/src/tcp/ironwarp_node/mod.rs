@@ -50,17 +50,13 @@ pub struct IronwarpNode {
     sessions: Vec<Option<Session>>,
     open: usize,
     ready: VecDeque<u32>,
-    /// Sessions that read at a limited rate.
     rate_limited: Vec<u32>,
-    /// The task of connections to each port.
     task_by_port: Vec<(u16, Task)>,
     /// Opens connections, if set.
     pub connector: Option<Connector>,
     /// Drops the received frames that it selects.
     pub rx_filter: Option<RxFilter>,
-    /// How connections ended.
     pub ends: EndCounts,
-    /// The progress of finished connections.
     pub finished: Vec<Finished>,
     /// Whether to keep the progress of finished connections.
     pub keeps_finished: bool,
@@ -130,7 +126,6 @@ impl IronwarpNode {
         Ok(id)
     }
 
-    /// Reads a counter of this host.
     pub fn read(&self, counter: Counter) -> u64 {
         self.stats.read(counter)
     }

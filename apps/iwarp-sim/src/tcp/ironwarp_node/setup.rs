@@ -13,9 +13,7 @@ use crate::tcp::progress::{Task, TaskProgress};
 pub struct IronwarpSetup {
     /// Its number: the last byte of its addresses.
     pub host: u8,
-    /// Its port.
     pub device: MemoryConfig,
-    /// Its engine's configuration.
     pub tcp: TcpConfig,
     /// The key of its sequence numbers and hashes.
     pub seed: u64,
@@ -25,12 +23,10 @@ pub struct IronwarpSetup {
     pub connections: usize,
 }
 
-/// The link address of a host.
 pub fn link_address(host: u8) -> MacAddr {
     MacAddr([0x02, 0, 0, 0, 0, host])
 }
 
-/// The network address of a host, with a port.
 pub fn address(host: u8, port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host], port))
 }
@@ -38,9 +34,7 @@ pub fn address(host: u8, port: u16) -> SocketAddr {
 /// Opens connections on its own.
 #[derive(Clone, Default)]
 pub struct Connector {
-    /// The host to connect to.
     pub host: u8,
-    /// The port to connect to.
     pub port: u16,
     /// How many connections to open in all.
     pub total: u64,
@@ -48,11 +42,8 @@ pub struct Connector {
     pub at_once: usize,
     /// Interval between two connections.
     pub every: Nanos,
-    /// The task of each.
     pub task: Task,
-    /// Number opened so far.
     pub opened: u64,
-    /// When the next is due.
     pub next_at: Nanos,
     /// Attempts without a free port or entry, which were repeated later.
     pub deferred: u64,
@@ -74,9 +65,7 @@ pub struct EndCounts {
     pub reset: u64,
     /// This end reset them.
     pub aborted: u64,
-    /// The connection timed out.
     pub timed_out: u64,
-    /// The peer refused.
     pub refused: u64,
 }
 
@@ -85,10 +74,8 @@ pub struct EndCounts {
 pub struct Finished {
     /// Its identifier, which is stale.
     pub id: ConnId,
-    /// Its progress.
     pub task_progress: TaskProgress,
     /// The event that ended it; none when this end reset it.
     pub events: TcpEvents,
-    /// The time of its end.
     pub at: Nanos,
 }
