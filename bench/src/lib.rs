@@ -7,10 +7,7 @@
 //!
 //! RDMA tests and the control protocol are in `iwarp-perf`. The baselines here need no stack.
 #![forbid(unsafe_code)]
-#![allow(
-    missing_docs,
-    reason = "a name that says it all needs no comment, and no other crate outside uses this one"
-)]
+#![allow(missing_docs, reason = "a tool, whose names say what most items are")]
 
 pub mod baseline;
 mod case;

@@ -18,10 +18,7 @@
 //! conform ends its connection with a [`Fault`] that names the error, and does not affect other
 //! connections.
 #![forbid(unsafe_code)]
-#![allow(
-    missing_docs,
-    reason = "a name that says it all needs no comment, and no other crate outside uses this one"
-)]
+#![allow(missing_docs, reason = "a tool, whose names say what most items are")]
 
 mod client;
 mod endpoint;

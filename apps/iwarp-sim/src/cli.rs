@@ -61,15 +61,13 @@ pub struct Args {
 /// Commands other than running seeds.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Command {
-    /// Prints the goodput of TCP against loss, round-trip time, rate and buffer, for our engine and
-    /// stock smoltcp, as CSV
+    /// Prints the goodput of TCP against loss, round-trip time, rate and buffer, as CSV
     Curves {
         /// Writes to a file instead of the standard output
         #[arg(long, value_name = "FILE")]
         write: Option<PathBuf>,
     },
-    /// Prints the goodput of TCP on one link, for our engine and stock smoltcp, in virtual time:
-    /// the same at each run
+    /// Prints the goodput of TCP on one link, in virtual time: the same at each run
     Goodput(Point),
 }
 

@@ -7,13 +7,9 @@
 //!
 //! [`adversary`] has hosts that keep no rule, and what their packets cost a node.
 //!
-//! [`tcp`] has nodes of the TCP layer and below, for throughput curves and for tests against stock
-//! smoltcp.
+//! [`tcp`] has nodes of the TCP layer and below, for throughput curves and tests.
 #![forbid(unsafe_code)]
-#![allow(
-    missing_docs,
-    reason = "a name that says it all needs no comment, and no other crate outside uses this one"
-)]
+#![allow(missing_docs, reason = "a tool, whose names say what most items are")]
 
 pub mod adversary;
 mod app;

@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ironwarp_cli::{bad_arguments, fail, parse_args};
 use iwarp_sim::campaign::{self, Summary};
 use iwarp_sim::plan::{Plan, Scenario};
-use iwarp_sim::tcp::curves::{Point, STACKS};
+use iwarp_sim::tcp::curves::{CONTROLS, Point};
 use iwarp_sim::trial::{Failure, FastPath, Outcome, Trial};
 
 use cli::{Args, Command};
@@ -51,15 +51,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what each stack carries over one link.
+/// Prints what each congestion control carries over one link.
 fn goodput(point: Point) -> ExitCode {
     let Point { loss_ppm, rtt_us, gbit_s, window_bytes, mtu_bytes } = point;
     println!(
         "{gbit_s} Gbit/s, round trip {rtt_us} us, windows of {} KiB, MTU {mtu_bytes}, {loss_ppm} frames lost in a million",
         window_bytes >> 10
     );
-    for (name, stack) in STACKS {
-        match point.goodput_kbit_s(stack) {
+    for (name, congestion) in CONTROLS {
+        match point.goodput_kbit_s(congestion) {
             Ok(kbit_s) => println!("{name:<14} {:>6} Mbit/s", kbit_s / 1_000),
             Err(fault) => return fail(PROGRAM, format_args!("{name}: {fault}")),
         }

@@ -1,5 +1,5 @@
-//! Goodput against loss, round-trip time, bandwidth, buffer and segment size, for our engine and
-//! stock smoltcp.
+//! Goodput against loss, round-trip time, bandwidth, buffer and segment size, for each congestion
+//! control.
 //!
 //! Each point carries a fixed number of bytes over a fresh connection in virtual time, so every
 //! figure is an exact integer that depends only on the code. `tests/golden/curves.csv` holds the
@@ -21,8 +21,7 @@ use ironwarp_sim::{LinkConfig, SimError};
 use ironwarp_tcp::{Congestion, TcpConfig};
 use ironwarp_types::Nanos;
 
-use super::smoltcp_node::SmoltcpCongestion;
-use super::two_hosts::{Stack, TwoHostRun};
+use super::two_hosts::TwoHostRun;
 use crate::campaign::on_threads;
 
 /// One link and the hosts at its ends.
@@ -46,14 +45,9 @@ pub struct Point {
     pub loss_ppm: u32,
 }
 
-/// The stacks, in column order.
-pub const STACKS: [(&str, Stack); 5] = [
-    ("newreno", Stack::Ironwarp(Congestion::NewReno)),
-    ("cubic", Stack::Ironwarp(Congestion::Cubic)),
-    ("dctcp", Stack::Ironwarp(Congestion::Dctcp)),
-    ("smoltcp-cubic", Stack::Smoltcp(SmoltcpCongestion::Cubic)),
-    ("smoltcp-reno", Stack::Smoltcp(SmoltcpCongestion::Reno)),
-];
+/// In column order.
+pub const CONTROLS: [(&str, Congestion); 3] =
+    [("newreno", Congestion::NewReno), ("cubic", Congestion::Cubic), ("dctcp", Congestion::Dctcp)];
 
 /// The points of the golden file, in its order.
 pub fn points() -> Vec<Point> {
@@ -76,12 +70,12 @@ impl Point {
         SEGMENTS * (u64::from(self.mtu_bytes) - HEADERS_BYTES)
     }
 
-    pub fn two_host_run(&self, stack: Stack, seed: u64) -> TwoHostRun {
+    pub fn two_host_run(&self, congestion: Congestion, seed: u64) -> TwoHostRun {
         let link = LinkConfig {
             rate_bits_per_s: self.gbit_s * 1_000_000_000,
             delay: Nanos(self.rtt_us * 500),
             loss_ppm: self.loss_ppm,
-            mark_above_bytes: ecn_mark_threshold(stack),
+            mark_above_bytes: ecn_mark_threshold(congestion),
             ..LinkConfig::default()
         };
         TwoHostRun {
@@ -90,26 +84,26 @@ impl Point {
             windows: [self.window_bytes; 2],
             tcp: lossy_link_config(),
             until: TRANSFER_TIMEOUT,
-            ..TwoHostRun::new([stack; 2], link, self.bytes())
+            ..TwoHostRun::new([congestion; 2], link, self.bytes())
         }
     }
 
-    /// The goodput of a stack in kilobits per second, the mean of a few seeds.
-    pub fn goodput_kbit_s(&self, stack: Stack) -> Result<u64, SimError> {
+    /// The goodput in kilobits per second, the mean of a few seeds.
+    pub fn goodput_kbit_s(&self, congestion: Congestion) -> Result<u64, SimError> {
         let mut total = 0;
         for seed in SEEDS {
-            total += self.two_host_run(stack, seed).run()?.goodput_bits_per_s();
+            total += self.two_host_run(congestion, seed).run()?.goodput_bits_per_s();
         }
         Ok(total / SEEDS.len() as u64 / 1_000)
     }
 
-    /// The point and every stack's figure, as a row of the table.
+    /// The point and every figure, as a row of the table.
     fn row(&self) -> Row {
         let Point { loss_ppm, rtt_us, gbit_s, window_bytes, mtu_bytes } = self;
         let mut row = format!("{mtu_bytes},{window_bytes},{gbit_s},{rtt_us},{loss_ppm}");
-        for (_, stack) in STACKS {
+        for (_, congestion) in CONTROLS {
             // Writing to a string cannot fail.
-            let _ = write!(row, ",{}", self.goodput_kbit_s(stack)?);
+            let _ = write!(row, ",{}", self.goodput_kbit_s(congestion)?);
         }
         row.push('\n');
         Ok(row)
@@ -126,7 +120,7 @@ pub fn table(progress: impl Fn() + Sync) -> Result<String, SimError> {
         rows[at].get_or_init(|| points[at].row());
         progress();
     });
-    let names = STACKS.map(|(name, _)| name).join(",");
+    let names = CONTROLS.map(|(name, _)| name).join(",");
     let mut csv = format!("mtu_bytes,window_bytes,gbit_s,rtt_us,loss_ppm,{names}\n");
     for row in rows.into_iter().filter_map(OnceLock::into_inner) {
         csv.push_str(&row?);
@@ -137,9 +131,9 @@ pub fn table(progress: impl Fn() + Sync) -> Result<String, SimError> {
 type Row = Result<String, SimError>;
 
 /// The queue length above which the switch sets ECN marks: short for DCTCP, never for the others.
-fn ecn_mark_threshold(stack: Stack) -> u64 {
-    match stack {
-        Stack::Ironwarp(Congestion::Dctcp) => DCTCP_QUEUE_BYTES,
+fn ecn_mark_threshold(congestion: Congestion) -> u64 {
+    match congestion {
+        Congestion::Dctcp => DCTCP_QUEUE_BYTES,
         _ => LinkConfig::default().mark_above_bytes,
     }
 }

@@ -1,16 +1,15 @@
-//! Nodes of the network and TCP layers only, ours and stock smoltcp's, on simulated links.
+//! Nodes of the network and TCP layers only, on simulated links.
 //!
-//! A [`TwoHostRun`] puts one connection between two hosts, each with our engine or with smoltcp's.
-//! It carries bytes in both directions and checks every byte. [`curves`] runs it over a grid of
-//! links for the golden file. Everything happens in virtual time and depends only on a seed. A
-//! wrong byte or a violated invariant of the engine ends the run with an error.
+//! A [`TwoHostRun`] puts one connection between two hosts. It carries bytes in both directions and
+//! checks every byte. [`curves`] runs it over a grid of links for the golden file. Everything
+//! happens in virtual time and depends only on a seed. A wrong byte or a violated invariant of the
+//! engine ends the run with an error.
 
 pub mod curves;
 mod ironwarp_node;
 mod pattern;
 mod progress;
 mod shared_node;
-mod smoltcp_node;
 mod two_hosts;
 
 pub use ironwarp_node::{
@@ -18,5 +17,4 @@ pub use ironwarp_node::{
 };
 pub use progress::{EndAction, ReadRate, Task, TaskProgress};
 pub use shared_node::SharedNode;
-pub use smoltcp_node::{SmoltcpCongestion, SmoltcpNode, SmoltcpSetup};
-pub use two_hosts::{Host, Outcome, Stack, TcpNode, TwoHostRun, device, tcp_config};
+pub use two_hosts::{Outcome, TwoHostRun, device, tcp_config};

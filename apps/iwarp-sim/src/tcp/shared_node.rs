@@ -8,17 +8,11 @@ use ironwarp_types::Nanos;
 
 /// A handle to a node; clones refer to the same one. A network owns one clone, a test keeps
 /// another.
-pub struct SharedNode<N: ?Sized>(Rc<RefCell<N>>);
+pub struct SharedNode<N>(Rc<RefCell<N>>);
 
 impl<N> SharedNode<N> {
     pub fn new(node: N) -> Self {
         SharedNode(Rc::new(RefCell::new(node)))
-    }
-}
-
-impl<N: ?Sized> SharedNode<N> {
-    pub(super) fn of_trait(node: Rc<RefCell<N>>) -> Self {
-        SharedNode(node)
     }
 
     /// Borrows the node. Must not be called from within its own poll.
@@ -32,13 +26,13 @@ impl<N: ?Sized> SharedNode<N> {
     }
 }
 
-impl<N: ?Sized> Clone for SharedNode<N> {
+impl<N> Clone for SharedNode<N> {
     fn clone(&self) -> Self {
         SharedNode(self.0.clone())
     }
 }
 
-impl<N: Node + ?Sized> Node for SharedNode<N> {
+impl<N: Node> Node for SharedNode<N> {
     fn poll(&mut self, now: Nanos) -> Option<Nanos> {
         self.0.borrow_mut().poll(now)
     }

@@ -3,44 +3,30 @@
 //! A [`TwoHostRun`] describes the hosts, the cable and the two tasks; [`TwoHostRun::run`] executes
 //! it. The same `TwoHostRun` gives the same [`Outcome`] to the last byte and nanosecond.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use ironwarp_port::memory::{MemoryConfig, MemoryPort};
-use ironwarp_sim::{LinkConfig, LinkCounts, Node, SimError, SimNet};
-use ironwarp_stats::Counter;
+use ironwarp_sim::{LinkConfig, LinkCounts, SimError, SimNet};
 use ironwarp_tcp::{Congestion, TcpConfig};
 use ironwarp_types::Nanos;
 
 use super::ironwarp_node::{IronwarpNode, IronwarpSetup, RxFilter, link_address};
 use super::progress::{Task, TaskProgress};
 use super::shared_node::SharedNode;
-use super::smoltcp_node::{SmoltcpCongestion, SmoltcpNode, SmoltcpSetup};
-
-/// The stack of a host.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stack {
-    Ironwarp(Congestion),
-    Smoltcp(SmoltcpCongestion),
-}
 
 /// A run of one connection. The first of every pair belongs to the host that connects.
 #[derive(Clone, Debug)]
 pub struct TwoHostRun {
     pub seed: u64,
-    pub stacks: [Stack; 2],
+    pub congestion: [Congestion; 2],
     /// The cable: towards the second host, and back.
     pub links: [LinkConfig; 2],
     pub mtus: [u16; 2],
     /// Bytes of each host's buffers and receive window.
     pub windows: [u32; 2],
     pub tasks: [Task; 2],
-    /// Settings of our engine; the run sets the congestion control and what depends on window and
+    /// Settings of both engines; the run sets the congestion control and what depends on window and
     /// MTU.
     pub tcp: TcpConfig,
-    /// Whether smoltcp delays acknowledgements, by its default of 10 ms.
-    pub smoltcp_delays_acks: bool,
-    /// Our engine checks its invariants every this many polls; 0 is never.
+    /// The engines check their invariants every this many polls; 0 is never.
     pub check_every: u64,
     /// Changes of the cable: time, direction, new configuration.
     pub changes: Vec<(Nanos, usize, LinkConfig)>,
@@ -51,17 +37,16 @@ pub struct TwoHostRun {
 impl TwoHostRun {
     /// A connection over one cable with the same configuration in both directions. The connecting
     /// host sends `bytes`.
-    pub fn new(stacks: [Stack; 2], link: LinkConfig, bytes: u64) -> Self {
+    pub fn new(congestion: [Congestion; 2], link: LinkConfig, bytes: u64) -> Self {
         let task = Task { sends: bytes, ..Task::default() };
         TwoHostRun {
             seed: 1,
-            stacks,
+            congestion,
             links: [link.clone(), link],
             mtus: [1_500; 2],
             windows: [1 << 20; 2],
             tasks: [task.clone(), task.mirrored()],
             tcp: TcpConfig::default(),
-            smoltcp_delays_acks: false,
             check_every: 0,
             changes: Vec::new(),
             until: Nanos::from_secs(3_600),
@@ -74,7 +59,7 @@ impl TwoHostRun {
         self.run_with([None, None])
     }
 
-    /// Runs with filters, by which hosts with our engine drop received frames.
+    /// Runs with filters, by which hosts drop received frames.
     pub fn run_with(&self, filters: [Option<RxFilter>; 2]) -> Result<Outcome, SimError> {
         let mut net = SimNet::new(self.seed);
         let configs = [0, 1].map(|end| device(end as u8 + 1, self.mtus[end], self.windows[end]));
@@ -87,7 +72,7 @@ impl TwoHostRun {
         let ([a_config, b_config], [a_filter, b_filter]) = (configs, filters);
         let hosts = [self.host(0, a_config, a_port, a_filter), self.host(1, b_config, b_port, b_filter)];
         for (host, port) in hosts.iter().zip([a, b]) {
-            net.add_node(Box::new(host.clone()) as Box<dyn Node>, &[port]);
+            net.add_node(host.clone(), &[port]);
         }
         let finished =
             net.run_until_done(self.until, |_| hosts.iter().all(|host| host.borrow().is_over()))?;
@@ -102,100 +87,46 @@ impl TwoHostRun {
     }
 
     /// The host at an end. The first one connects, the other one listens.
-    fn host(&self, end: usize, device: MemoryConfig, port: MemoryPort, filter: Option<RxFilter>) -> Host {
+    fn host(
+        &self,
+        end: usize,
+        device: MemoryConfig,
+        port: MemoryPort,
+        filter: Option<RxFilter>,
+    ) -> SharedNode<IronwarpNode> {
         let (host, window, mtu, seed) = (end as u8 + 1, self.windows[end], self.mtus[end], self.seed);
         let task = self.tasks[end].clone();
-        // A fresh engine has room for a listener and for a connection, and so has an unused socket.
-        let opened = |is_ok: bool| debug_assert!(is_ok, "a fresh host connects or listens");
-        match self.stacks[end] {
-            Stack::Ironwarp(congestion) => {
-                let tcp = TcpConfig { congestion, ..tcp_config(&self.tcp, mtu, window) };
-                let (check_every, connections) = (self.check_every, 2);
-                let setup = IronwarpSetup { host, device, tcp, seed, check_every, connections };
-                let mut node = IronwarpNode::new(setup, port);
-                node.rx_filter = filter;
-                opened(match end {
-                    0 => node.connect(Nanos::ZERO, Some(FROM_PORT), (2, PORT), task).is_ok(),
-                    _ => node.listen(PORT, task).is_ok(),
-                });
-                SharedNode::of_trait(Rc::new(RefCell::new(node)))
-            }
-            Stack::Smoltcp(congestion) => {
-                let (buffer_bytes, delays_acks) = (window as usize, self.smoltcp_delays_acks);
-                let setup = SmoltcpSetup { host, device, buffer_bytes, congestion, delays_acks, seed };
-                let mut node = SmoltcpNode::new(&setup, port, task);
-                opened(match end {
-                    0 => node.connect(FROM_PORT, (2, PORT)).is_ok(),
-                    _ => node.listen(PORT).is_ok(),
-                });
-                SharedNode::of_trait(Rc::new(RefCell::new(node)))
-            }
-        }
+        let tcp = TcpConfig { congestion: self.congestion[end], ..tcp_config(&self.tcp, mtu, window) };
+        let (check_every, connections) = (self.check_every, 2);
+        let mut node =
+            IronwarpNode::new(IronwarpSetup { host, device, tcp, seed, check_every, connections }, port);
+        node.rx_filter = filter;
+        let is_open = match end {
+            0 => node.connect(Nanos::ZERO, Some(FROM_PORT), (2, PORT), task).is_ok(),
+            _ => node.listen(PORT, task).is_ok(),
+        };
+        // A fresh engine has room for a listener and for a connection.
+        debug_assert!(is_open, "a fresh host connects or listens");
+        SharedNode::new(node)
     }
 }
 
-/// A host of a run.
-pub type Host = SharedNode<dyn TcpNode>;
-
-/// A node with one connection.
-pub trait TcpNode: Node {
-    /// The progress of its task, finished or not.
-    fn progress(&self) -> TaskProgress;
-    /// Returns whether its connection has ended.
-    fn is_over(&self) -> bool;
-    /// Returns whether the peer reset its connection.
-    fn was_reset(&self) -> bool;
-    /// Number of buffers of both pools in use.
-    fn frames_in_use(&self) -> usize;
-    /// Reads a counter of our engine; 0 for smoltcp, which has none.
-    fn counter(&self, counter: Counter) -> u64;
-}
-
-impl TcpNode for IronwarpNode {
-    fn progress(&self) -> TaskProgress {
+impl IronwarpNode {
+    /// The progress of the task of its only connection, finished or not.
+    pub fn progress(&self) -> TaskProgress {
         let finished = self.finished.last().map(|finished| &finished.task_progress);
         let going_on = || self.connections().next().map(|(_, task_progress)| task_progress);
         finished.or_else(going_on).cloned().unwrap_or_default()
     }
 
-    fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         !self.finished.is_empty()
     }
 
-    fn was_reset(&self) -> bool {
-        self.ends.reset > 0
-    }
-
-    fn frames_in_use(&self) -> usize {
+    /// Number of buffers of both pools in use.
+    pub fn frames_in_use(&self) -> usize {
         let free = self.control().free_frames();
         self.frames_made - free.rx - free.tx
-    }
-
-    fn counter(&self, counter: Counter) -> u64 {
-        self.read(counter)
-    }
-}
-
-impl TcpNode for SmoltcpNode {
-    fn progress(&self) -> TaskProgress {
-        self.task_progress.clone()
-    }
-
-    fn is_over(&self) -> bool {
-        self.closed_at.is_some()
-    }
-
-    fn was_reset(&self) -> bool {
-        self.was_reset
-    }
-
-    fn frames_in_use(&self) -> usize {
-        let free = self.control.free_frames();
-        self.frames_made - free.rx - free.tx
-    }
-
-    fn counter(&self, _counter: Counter) -> u64 {
-        0
     }
 }
 
@@ -208,7 +139,7 @@ pub struct Outcome {
     pub task_progress: [TaskProgress; 2],
     pub counts: [LinkCounts; 2],
     /// The hosts after the run.
-    pub hosts: [Host; 2],
+    pub hosts: [SharedNode<IronwarpNode>; 2],
 }
 
 impl Outcome {

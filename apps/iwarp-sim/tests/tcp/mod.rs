@@ -1,5 +1,4 @@
-//! Connections of our engine and of stock smoltcp on simulated links: peers under faults,
-//! throughput, recovery, curves.
+//! Connections on simulated links: peers under faults, throughput, recovery, curves.
 
 mod curves;
 mod peers;
@@ -9,11 +8,9 @@ mod throughput;
 use ironwarp_sim::LinkConfig;
 use ironwarp_tcp::Congestion;
 use ironwarp_types::Nanos;
-use iwarp_sim::tcp::Stack;
 
-/// Our engine with each congestion control for links without ECN marks.
-const CONTROLS: [(&str, Stack); 2] =
-    [("NewReno", Stack::Ironwarp(Congestion::NewReno)), ("CUBIC", Stack::Ironwarp(Congestion::Cubic))];
+/// The congestion controls for links without ECN marks.
+const CONTROLS: [(&str, Congestion); 2] = [("NewReno", Congestion::NewReno), ("CUBIC", Congestion::Cubic)];
 
 /// A data centre link without faults: 10 Gbit/s, a round trip of 50 µs.
 fn cable() -> LinkConfig {

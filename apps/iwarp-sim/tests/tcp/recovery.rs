@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use ironwarp_port::memory::Ipv4Tcp;
 use ironwarp_sim::LinkConfig;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::TcpConfig;
+use ironwarp_tcp::{Congestion, TcpConfig};
 use ironwarp_types::{Entropy, Nanos, SeededEntropy};
-use iwarp_sim::tcp::{EndAction, Outcome, RxFilter, Stack, Task, TwoHostRun};
+use iwarp_sim::tcp::{EndAction, Outcome, RxFilter, Task, TwoHostRun};
 
 use super::{CONTROLS, cable};
 
@@ -39,8 +39,8 @@ fn lose(segments: &[u64]) -> RxFilter {
 }
 
 /// A transfer whose sender stays open, so that no FIN reveals a loss.
-fn transfer(stack: Stack, bytes: u64) -> TwoHostRun {
-    let mut two_host_run = TwoHostRun::new([stack; 2], cable(), bytes);
+fn transfer(congestion: Congestion, bytes: u64) -> TwoHostRun {
+    let mut two_host_run = TwoHostRun::new([congestion; 2], cable(), bytes);
     two_host_run.tasks[0].end = EndAction::Stay;
     two_host_run.tasks[1] = Task { notes_arrivals: true, ..two_host_run.tasks[1].clone() };
     two_host_run.check_every = 1;
@@ -79,13 +79,13 @@ fn two_round_trips_and_the_probe_timer() -> Nanos {
 }
 
 /// The delay that a loss at the end of a transfer adds.
-fn repair_time(stack: Stack, lost: &[u64]) -> Nanos {
-    let two_host_run = transfer(stack, BYTES);
+fn repair_time(congestion: Congestion, lost: &[u64]) -> Nanos {
+    let two_host_run = transfer(congestion, BYTES);
     let (whole, damaged) = (run(&two_host_run, &[]), run(&two_host_run, lost));
     assert_eq!(
-        damaged.hosts[0].borrow().counter(Counter::TcpTimeouts),
+        damaged.hosts[0].borrow().read(Counter::TcpTimeouts),
         0,
-        "{stack:?}: a timeout repaired {lost:?}"
+        "{congestion:?}: a timeout repaired {lost:?}"
     );
     done_at(&damaged).since(done_at(&whole))
 }
@@ -95,8 +95,8 @@ fn repair_time(stack: Stack, lost: &[u64]) -> Nanos {
 /// it.
 #[test]
 fn a_lost_last_segment_is_repaired_by_a_probe() {
-    for (name, stack) in CONTROLS {
-        let took = repair_time(stack, &[LAST]);
+    for (name, congestion) in CONTROLS {
+        let took = repair_time(congestion, &[LAST]);
         println!("{name}: the last segment {took:?} later");
         let ack_delay = TcpConfig::default().ack_delay_max;
         assert!(took <= two_round_trips_and_the_probe_timer() + ack_delay, "{name}: {took:?}");
@@ -106,8 +106,8 @@ fn a_lost_last_segment_is_repaired_by_a_probe() {
 /// The probe repeats the last of them, and its acknowledgement reveals the loss of the other.
 #[test]
 fn two_lost_last_segments_are_repaired_by_a_probe() {
-    for (name, stack) in CONTROLS {
-        let took = repair_time(stack, &[LAST - 1, LAST]);
+    for (name, congestion) in CONTROLS {
+        let took = repair_time(congestion, &[LAST - 1, LAST]);
         println!("{name}: the last two segments {took:?} later");
         assert!(took <= two_round_trips_and_the_probe_timer(), "{name}: {took:?}");
     }
@@ -116,8 +116,8 @@ fn two_lost_last_segments_are_repaired_by_a_probe() {
 /// RFC 8985 s6: the segment after the gap reveals the loss.
 #[test]
 fn a_lost_second_to_last_segment_is_repaired_by_the_segment_after_it() {
-    for (name, stack) in CONTROLS {
-        let took = repair_time(stack, &[LAST - 1]);
+    for (name, congestion) in CONTROLS {
+        let took = repair_time(congestion, &[LAST - 1]);
         println!("{name}: the last but one {took:?} later");
         assert!(took <= two_round_trips_and_the_probe_timer(), "{name}: {took:?}");
     }
@@ -126,10 +126,10 @@ fn a_lost_second_to_last_segment_is_repaired_by_the_segment_after_it() {
 /// One segment of a flight arrives, at any position: the rest is repaired without a timeout.
 #[test]
 fn a_flight_with_one_delivered_segment_is_repaired_without_a_timeout() {
-    for (name, stack) in CONTROLS {
+    for (name, congestion) in CONTROLS {
         for survivor in 0..10 {
             let lost: Vec<u64> = (LAST - 9..=LAST).filter(|at| *at != LAST - survivor).collect();
-            let took = repair_time(stack, &lost);
+            let took = repair_time(congestion, &lost);
             println!("{name}: a flight but the last less {survivor} {took:?} later");
             assert!(took <= TcpConfig::default().rto_min, "{name}: {took:?}");
         }
@@ -139,13 +139,13 @@ fn a_flight_with_one_delivered_segment_is_repaired_without_a_timeout() {
 /// Any loss among the last sixteen segments: the segments that arrive or a probe reveal it.
 #[test]
 fn no_loss_at_the_end_of_a_transfer_causes_a_timeout() {
-    for (name, stack) in CONTROLS {
+    for (name, congestion) in CONTROLS {
         let mut worst = Nanos::ZERO;
         for seed in 1..=60 {
             let mut rng = SeededEntropy::new(seed);
             let pattern = rng.next_u64();
             let lost: Vec<u64> = (0..16).filter(|n| pattern >> n & 1 == 1).map(|n| LAST - n).collect();
-            worst = worst.max(repair_time(stack, &lost));
+            worst = worst.max(repair_time(congestion, &lost));
         }
         println!("{name}: of sixteen some, at worst {worst:?} later");
         // A single segment may wait for a delayed acknowledgement. After that, a window of few
@@ -159,8 +159,13 @@ fn no_loss_at_the_end_of_a_transfer_causes_a_timeout() {
 }
 
 /// A transfer over a cable that drops everything during these periods.
-fn transfer_with_outages(stack: Stack, link: &LinkConfig, bytes: u64, outages: &[(Nanos, Nanos)]) -> Outcome {
-    let mut two_host_run = transfer(stack, bytes);
+fn transfer_with_outages(
+    congestion: Congestion,
+    link: &LinkConfig,
+    bytes: u64,
+    outages: &[(Nanos, Nanos)],
+) -> Outcome {
+    let mut two_host_run = transfer(congestion, bytes);
     two_host_run.links = [link.clone(), link.clone()];
     two_host_run.check_every = 0;
     for (from, to) in outages {
@@ -184,15 +189,15 @@ fn first_after(outcome: &Outcome, at: Nanos) -> Nanos {
 #[test]
 fn data_resumes_within_one_outage_length_and_one_timeout() {
     let rto_min = TcpConfig::default().rto_min;
-    for (name, stack) in CONTROLS {
+    for (name, congestion) in CONTROLS {
         for outage_ms in [1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000] {
             let (from, length) = (Nanos::from_millis(3), Nanos::from_millis(outage_ms));
             let end = from + length;
-            let outcome = transfer_with_outages(stack, &cable(), 20_000_000, &[(from, end)]);
+            let outcome = transfer_with_outages(congestion, &cable(), 20_000_000, &[(from, end)]);
             let took = first_after(&outcome, end + RTT);
             println!(
                 "{name}: data flows {took:?} after {outage_ms} ms; {} black holes, {:?}",
-                outcome.hosts[0].borrow().counter(Counter::TcpPmtuBlackHoles),
+                outcome.hosts[0].borrow().read(Counter::TcpPmtuBlackHoles),
                 outcome.goodput_bits_per_s()
             );
             assert!(took <= length + rto_min + RTT + WHEEL, "{name} after {outage_ms} ms: {took:?}");
@@ -206,11 +211,11 @@ fn data_resumes_within_one_outage_length_and_one_timeout() {
 fn the_first_new_acknowledgement_resets_the_timeout_back_off() {
     let slow = LinkConfig { rate_bits_per_s: 1_000_000_000, ..cable() };
     let rto_min = TcpConfig::default().rto_min;
-    for (name, stack) in CONTROLS {
+    for (name, congestion) in CONTROLS {
         let first = (Nanos::from_millis(3), Nanos::from_millis(303));
         // Data has flowed again by then.
         let second = (Nanos::from_millis(615), Nanos::from_millis(635));
-        let outcome = transfer_with_outages(stack, &slow, 80_000_000, &[first, second]);
+        let outcome = transfer_with_outages(congestion, &slow, 80_000_000, &[first, second]);
         let took = first_after(&outcome, second.1 + RTT);
         println!("{name}: data flows {took:?} after the second outage");
         // The time in the switch's queue counts in the measured round trip, from which the timeout

@@ -1,8 +1,9 @@
 //! A connection's share of a link: 10 Gbit/s and a round trip of 50 µs, with and without loss.
 
 use ironwarp_sim::LinkConfig;
+use ironwarp_tcp::Congestion;
 use ironwarp_types::Nanos;
-use iwarp_sim::tcp::{SmoltcpCongestion, Stack, TwoHostRun};
+use iwarp_sim::tcp::TwoHostRun;
 
 use super::{CONTROLS, cable};
 
@@ -10,23 +11,23 @@ const LINK_BITS_PER_S: u64 = 10_000_000_000;
 const RTT: Nanos = Nanos::from_micros(50);
 
 /// Steady throughput in bits per second: the first quarter of `bytes` does not count.
-fn steady(stack: Stack, mtu_bytes: u16, loss_ppm: u32, seed: u64, bytes: u64) -> u64 {
+fn steady(congestion: Congestion, mtu_bytes: u16, loss_ppm: u32, seed: u64, bytes: u64) -> u64 {
     let link = LinkConfig { loss_ppm, ..cable() };
-    let mut two_host_run = TwoHostRun::new([stack; 2], link, bytes);
+    let mut two_host_run = TwoHostRun::new([congestion; 2], link, bytes);
     two_host_run.seed = seed;
     two_host_run.mtus = [mtu_bytes; 2];
     two_host_run.windows = [1 << 20; 2];
     two_host_run.tasks[1].warm_up = bytes / 4;
     let outcome = two_host_run.run().unwrap_or_else(|error| panic!("{error}"));
-    assert!(outcome.finished, "{stack:?}");
+    assert!(outcome.finished, "{congestion:?}");
     outcome.goodput_bits_per_s()
 }
 
 /// The mean over seeds, because the result depends on chance.
-fn mean(stack: Stack, mtu_bytes: u16, loss_ppm: u32) -> u64 {
+fn mean(congestion: Congestion, mtu_bytes: u16, loss_ppm: u32) -> u64 {
     const SEEDS: u64 = 4;
     let bytes = 20_000_000;
-    (1..=SEEDS).map(|seed| steady(stack, mtu_bytes, loss_ppm, seed, bytes)).sum::<u64>() / SEEDS
+    (1..=SEEDS).map(|seed| steady(congestion, mtu_bytes, loss_ppm, seed, bytes)).sum::<u64>() / SEEDS
 }
 
 /// RFC 3649 s4 and Mathis' formula: min(link, MSS/RTT * sqrt(1.5/p)), in bits a second.
@@ -36,27 +37,11 @@ fn expected(mtu_bytes: u16, loss_ppm: u32) -> u64 {
     LINK_BITS_PER_S.min(rate as u64)
 }
 
-fn report(name: &str, mtu_bytes: u16, loss_ppm: u32, ours: u64) {
-    let stock = if loss_ppm == 0 {
-        mean(Stack::Smoltcp(SmoltcpCongestion::Cubic), mtu_bytes, 0)
-    } else {
-        steady(Stack::Smoltcp(SmoltcpCongestion::Cubic), mtu_bytes, loss_ppm, 1, 20_000_000)
-    };
-    let mbit_s = |bits: u64| bits / 1_000_000;
-    println!(
-        "{name} MTU {mtu_bytes} loss {loss_ppm} ppm: {} Mbit/s, smoltcp {} Mbit/s, expected {} Mbit/s",
-        mbit_s(ours),
-        mbit_s(stock),
-        mbit_s(if loss_ppm == 0 { LINK_BITS_PER_S } else { expected(mtu_bytes, loss_ppm) })
-    );
-}
-
 #[test]
 fn throughput_without_loss_is_nine_tenths_of_the_link_rate() {
-    for (name, stack) in CONTROLS {
+    for (name, congestion) in CONTROLS {
         for mtu_bytes in [1_500, 9_000] {
-            let ours = mean(stack, mtu_bytes, 0);
-            report(name, mtu_bytes, 0, ours);
+            let ours = mean(congestion, mtu_bytes, 0);
             assert!(ours * 10 >= LINK_BITS_PER_S * 9, "{name} MTU {mtu_bytes}: {ours} bit/s");
         }
     }
@@ -65,11 +50,10 @@ fn throughput_without_loss_is_nine_tenths_of_the_link_rate() {
 #[test]
 fn throughput_under_random_loss_matches_the_formula() {
     let mut missed = Vec::new();
-    for (name, stack) in CONTROLS {
+    for (name, congestion) in CONTROLS {
         for mtu_bytes in [1_500, 9_000] {
             for loss_ppm in [1_000, 10_000] {
-                let ours = mean(stack, mtu_bytes, loss_ppm);
-                report(name, mtu_bytes, loss_ppm, ours);
+                let ours = mean(congestion, mtu_bytes, loss_ppm);
                 if ours * 10 < expected(mtu_bytes, loss_ppm) * 8 {
                     missed.push((name, mtu_bytes, loss_ppm, ours));
                 }
