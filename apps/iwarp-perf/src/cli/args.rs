@@ -40,7 +40,7 @@ Examples:
   iwarp-perf smoltcp-bw --pair memif               stock smoltcp on the same device and cores, for comparison
   iwarp-perf server --config configs/memif-server.toml    a server, and the client that connects to it:
   iwarp-perf read-lat --config configs/memif-client.toml --connect 10.99.0.1
-  iwarp-perf server --config configs/two-fabrics.toml --clients 4     for up to 4 clients at a time
+  iwarp-perf server --config configs/two-fabrics.toml     the same at every address of two ports
   iwarp-perf doctor --config configs/tap.toml      checks this machine, and names what to change
   iwarp-perf qp-memory --qps 10000                the memory of an idle queue pair
   iwarp-perf qp-scale --qps 1,10000               the cost of a message over few and many queue pairs
@@ -72,9 +72,6 @@ pub struct Args {
     /// The port that the server listens on
     #[arg(long, default_value_t = PORT, value_parser = value_parser!(u16).range(1..))]
     pub port: u16,
-    /// Clients that the server serves at a time. It rejects further ones at once
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u16).range(1..=256))]
-    pub clients: u16,
     /// Seconds after which the server drops a client that sends nothing, or requests nothing
     /// between two slices
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = value_parser!(u64).range(2..=86_400))]
@@ -83,9 +80,6 @@ pub struct Args {
     /// clients takes a second, or an interval
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = value_parser!(u64).range(2..=86_400))]
     pub slice_limit: u64,
-    /// MiB of memory that all clients of the server may take together; one test takes 2 GiB at most
-    #[arg(long, value_name = "MIB", default_value_t = 4096, value_parser = value_parser!(u64).range(1..=1 << 24))]
-    pub memory: u64,
 
     /// Bytes of a message; k, M and G are powers of 1024 [default: 64 for latency, 64k for
     /// bandwidth; conn-rate sends one message on each connection if given]

@@ -29,9 +29,7 @@ impl Command {
                 both_ends || matches!(option, "size" | "duration" | "iterations" | "mtu" | "cores")
             }
             Command::Atomics => both_ends || matches!(option, "duration" | "iterations" | "mtu" | "cores"),
-            Command::Server => {
-                always || matches!(option, "pcap" | "clients" | "client-timeout" | "slice-limit" | "memory")
-            }
+            Command::Server => always || matches!(option, "pcap" | "client-timeout" | "slice-limit"),
         }
     }
 }
@@ -60,7 +58,7 @@ fn test_takes(test: Test, option: &str) -> bool {
         "format" => test != Test::ConnRate,
         "wait" | "path" => tcp,
         "pair" | "pcap" | "stats-page" => !tcp,
-        "quick" | "port" | "clients" | "client-timeout" | "slice-limit" | "memory" => false,
+        "quick" | "port" | "client-timeout" | "slice-limit" => false,
         _ => true,
     }
 }

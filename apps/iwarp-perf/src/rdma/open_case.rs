@@ -34,10 +34,6 @@ const LATENCY_RECEIVES: u32 = 4;
 const REAP: usize = 64;
 /// Limit of outstanding Reads of one end.
 const READS_MAX: u32 = 64;
-const PAGE_BYTES: u64 = 4096;
-/// Bytes of an entry of the queues of a queue pair, with its completions and the lists that
-/// describe it: rather too many.
-const QUEUE_ENTRY_BYTES: u64 = 512;
 /// The pattern seed of both ends.
 pub const SEED: u64 = 0x1a7;
 
@@ -159,20 +155,6 @@ impl QueueSizes {
         let requests = if case.test == Test::WriteImmBw { case.depth * 2 } else { case.depth };
         let (sends, reads) = (requests + SPARE_SENDS, case.depth.min(READS_MAX));
         QueueSizes { source_slots, sink_slots, receives, sends, reads }
-    }
-
-    /// Bytes that an end takes for a case: regions of whole pages, words of each core, and its
-    /// queues.
-    pub fn memory_bytes(&self, case: &Case, cores: u16) -> u64 {
-        let region = |slots: u32| {
-            case.bytes.saturating_mul(slots.into()).checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX)
-        };
-        let entries = u64::from(self.sends) + u64::from(self.receives) + u64::from(SPARE_RECEIVES);
-        let queues = entries.next_power_of_two() * QUEUE_ENTRY_BYTES;
-        let queue_pair =
-            region(self.source_slots).saturating_add(region(self.sink_slots)).saturating_add(queues);
-        let words = if case.test.is_atomic() { u64::from(case.words) * WORD_STRIDE as u64 } else { 0 };
-        queue_pair.saturating_mul(case.qps.into()).saturating_add(words * u64::from(cores))
     }
 
     /// Receives of a queue that all queue pairs share.

@@ -1,6 +1,5 @@
 //! The server: does what the client requests, and serves each slice until the client stops it.
 
-mod limits;
 mod session;
 pub mod standalone;
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ironwarp::Event;
 use ironwarp_bench::baseline::namespaces::enter_namespace;
@@ -15,14 +15,12 @@ use ironwarp_bench::baseline::tcp::{TcpConnection, accept as accept_tcp, listen_
 use ironwarp_bench::host::pin;
 use ironwarp_bench::{Case, PathKind, ServerSlice, StopSignal, Transport};
 
-use super::limits::{ClientLimits, Reservation};
 use crate::control::{Channel, FromServer, ToServer};
 use crate::error::{Error, Result};
 use crate::limits::check_case;
 use crate::plan::Session;
 use crate::rdma::{
-    Endpoint, QueueSizes, RdmaCase, accept, frames_server, open_case, polls_of, start_meter,
-    wait_for_disconnects,
+    Endpoint, RdmaCase, accept, frames_server, open_case, polls_of, start_meter, wait_for_disconnects,
 };
 
 /// Handles `Stop` on the reading thread; all other messages are queued.
@@ -34,6 +32,15 @@ pub fn message_handler(stop: Arc<StopSignal>) -> impl FnMut(ToServer) -> Option<
         }
         message => Some(message),
     }
+}
+
+/// What a client on another machine may take.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientLimits {
+    /// The time without a message, or without a request.
+    pub timeout: Duration,
+    /// The time of a slice.
+    pub slice: Duration,
 }
 
 /// How a session ended.
@@ -81,8 +88,6 @@ struct Group {
     cases: Vec<Case>,
     /// The RDMA cases, indexed as `cases`.
     rdma: Vec<Option<RdmaCase>>,
-    /// The memory that a remote client has reserved.
-    _reserved: Option<Reservation>,
     ended: usize,
 }
 
@@ -201,15 +206,13 @@ impl ServerSession {
     /// ask for one RDMA case at a time.
     fn prepare(&mut self, cases: Vec<Case>) -> Result<FromServer> {
         let group = &mut self.group;
-        if let Some((_, limits)) = &self.remote {
+        if self.remote.is_some() {
             let [case] = &cases[..] else { return Err(Error::failed("one case at a time")) };
             if case.test.transport() != Transport::Ironwarp {
                 let line = "raw frames, smoltcp and Linux sockets need both ends on one machine";
                 return Err(Error::failed(line));
             }
             check_case(case).map_err(Error::Failed)?;
-            let bytes = QueueSizes::of(case).memory_bytes(case, 1);
-            group._reserved = Some(limits.memory.reserve(bytes).map_err(Error::Failed)?);
         }
         group.cases = cases;
         if let (Some(endpoint), Some(address)) = (&mut self.endpoint, self.listen.take()) {
@@ -281,18 +284,17 @@ impl ServerSession {
         Ok(FromServer::Done(ServerSlice { usage, ..counts }))
     }
 
-    /// Closes the control channel to a remote client and destroys its queue pairs. Returns how the
-    /// session ended.
-    pub fn finish(&mut self, outcome: Result<()>) -> Result<Ended> {
+    /// Closes the control channel to a remote client. Returns how the session ended, and the
+    /// endpoint.
+    pub fn finish(mut self, outcome: Result<()>) -> Result<(Ended, Endpoint)> {
         if let Err(error) = &outcome {
             self.report(error);
         }
-        let endpoint = self.endpoint.as_mut().ok_or(Error::NoDevice)?;
+        let mut endpoint = self.endpoint.take().ok_or(Error::NoDevice)?;
         let (why, is_silent) = (endpoint.control_loss().map(str::to_owned), endpoint.is_peer_silent());
         // The last message is still to be carried; the client disconnects after it.
         endpoint.close_control(false);
-        self.destroy_group()?;
-        Ok(match (outcome, why) {
+        let ended = match (outcome, why) {
             (Ok(()), _) => Ended::Served("the client closed the session".to_owned()),
             (Err(_), Some(why)) if is_silent => Ended::Silent(why),
             (Err(_), Some(why)) => Ended::Served(format!("the client was dropped: {why}")),
@@ -301,7 +303,8 @@ impl ServerSession {
             }
             (Err(Error::Gone), None) => Ended::Served("the client exited".to_owned()),
             (Err(error), None) => Ended::Served(format!("failed: {error}")),
-        })
+        };
+        Ok((ended, endpoint))
     }
 }
 

@@ -57,11 +57,11 @@ impl Endpoint {
     /// here.
     pub fn poll_event(&mut self) -> Option<Event> {
         loop {
-            // Several clients may share a listener.
-            let shared = || self.arrivals.as_ref().and_then(|(arrivals, client)| arrivals.next_of(*client));
-            match self.ctx.poll_event().or_else(shared)? {
+            let listener = self.listener.as_mut();
+            match self.ctx.poll_event().or_else(|| listener.and_then(Context::poll_event))? {
                 Event::ConnectRequest { request, private_data, .. } if is_greeting(&private_data) => {
-                    self.reject(request, b"busy with another near end");
+                    self.busy += 1;
+                    self.reject(request, b"busy: serves another client");
                 }
                 Event::Disconnected { qp, reason } if self.is_control_qp(qp) => {
                     self.on_control_lost(format!("its connection ended: {reason:?}"));
@@ -81,6 +81,24 @@ impl Endpoint {
     /// Rejects a request. One that has timed out needs no reply.
     pub fn reject(&mut self, request: ConnectionRequest, why: &[u8]) {
         let _ = self.ctx.reject(request, why);
+    }
+
+    /// Returns the next client that asks to be served, or a line about one that was rejected.
+    pub fn next_client(&mut self) -> Option<Result<(ConnectionRequest, SocketAddr), String>> {
+        let event = self.listener.as_mut()?.poll_event()?;
+        let Event::ConnectRequest { request, remote, private_data, .. } = event else { return None };
+        Some(match check_greeting(&private_data) {
+            Ok(()) => Ok((request, remote)),
+            Err(why) => {
+                self.reject(request, why.as_bytes());
+                Err(format!("{remote} was turned away: {why}"))
+            }
+        })
+    }
+
+    /// Returns how many clients were rejected since the last call because another one was served.
+    pub fn take_busy(&mut self) -> u64 {
+        std::mem::take(&mut self.busy)
     }
 
     pub fn connect_control(&mut self, peer: SocketAddr, carrier: Carrier) -> Result<()> {

@@ -1,7 +1,5 @@
 //! Who polls the workers of an end.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-
 use ironwarp::{IdlePolicy, SetupError, Worker, WorkerThread};
 
 use crate::error::{Error, Result};
@@ -11,41 +9,8 @@ pub enum Driver {
     /// The application's thread polls the only worker.
     Inline(Worker),
     Threads(Vec<WorkerThread>, Vec<Option<usize>>, IdlePolicy),
-    /// The threads of several endpoints poll the only worker of their stack.
-    Shared(Arc<SharedWorker>),
     /// Only while workers move between threads.
     Taken,
-}
-
-/// A worker that several threads poll, one at a time. A thread that finds it in use does not wait
-/// for it.
-pub struct SharedWorker(Mutex<Worker>);
-
-impl SharedWorker {
-    pub fn new(worker: Worker) -> Self {
-        SharedWorker(Mutex::new(worker))
-    }
-
-    /// Polls once, unless another thread does. With `takes_turns` threads share a processor, so
-    /// each yields it.
-    #[inline]
-    pub fn poll(&self, takes_turns: bool) {
-        let idle = match self.0.try_lock() {
-            Ok(mut worker) => poll_once(&mut worker),
-            Err(TryLockError::Poisoned(worker)) => poll_once(&mut worker.into_inner()),
-            Err(TryLockError::WouldBlock) => Some(IdlePolicy::Yield),
-        };
-        match idle {
-            _ if takes_turns => std::thread::yield_now(),
-            Some(policy) => ironwarp::idle(policy),
-            None => {}
-        }
-    }
-
-    /// Waits for the thread that polls, and lends the worker.
-    pub fn lock(&self) -> MutexGuard<'_, Worker> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Driver {
@@ -86,11 +51,6 @@ impl Driver {
                 *self = Self::spawn(workers, processors)?;
                 Ok(outcome)
             }
-            Driver::Shared(shared) => {
-                let outcome = work(std::slice::from_mut(&mut *shared.lock()));
-                *self = Driver::Shared(shared);
-                Ok(outcome)
-            }
             Driver::Taken => Err(Error::NoDevice),
         }
     }
@@ -100,12 +60,10 @@ impl Driver {
     pub fn poll(&mut self) {
         match self {
             Driver::Inline(worker) => {
-                if let Some(policy) = poll_once(worker) {
-                    ironwarp::idle(policy);
+                if worker.poll(1).work == 0 {
+                    ironwarp::idle(worker.idle_policy());
                 }
             }
-            // One more owner is the listener's thread, which does not poll meanwhile.
-            Driver::Shared(shared) => shared.poll(Arc::strong_count(shared) > 2),
             Driver::Threads(_, _, IdlePolicy::Yield) => std::thread::yield_now(),
             _ => core::hint::spin_loop(),
         }
@@ -122,10 +80,4 @@ impl Driver {
             }
         })
     }
-}
-
-/// Polls a worker. Returns how to idle if it found no work.
-#[inline]
-fn poll_once(worker: &mut Worker) -> Option<IdlePolicy> {
-    (worker.poll(1).work == 0).then(|| worker.idle_policy())
 }

@@ -1,13 +1,11 @@
 //! One end of a test: a stack, its workers, and a context.
 
-mod arrivals;
 mod control_connection;
 mod driver;
-mod shared;
 mod sleep;
 
 use std::any::Any;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,9 +17,7 @@ use ironwarp_bench::report::CorePolls;
 use ironwarp_bench::{CpuClock, UsageMeter, WordOwner};
 use ironwarp_port::instrument::{Capture, CaptureLimits};
 
-pub use arrivals::{Arrivals, Newcomer};
 use driver::Driver;
-pub use shared::SharedEndpoint;
 pub use sleep::SleepCounts;
 
 use super::control_channel::{ControlChannel, POLLS_PER_CONTROL_POLL};
@@ -49,8 +45,10 @@ pub struct Endpoint {
     /// The single core that this end uses.
     own_core: Option<u16>,
     companion: Option<Box<dyn Companion>>,
-    /// The connection requests of this end's client, where several clients share a listener.
-    arrivals: Option<(Arc<Arrivals>, IpAddr)>,
+    /// The context that listens, where that is not the one of this end's queue pairs.
+    listener: Option<Context>,
+    /// Clients that were rejected because this end serves another one.
+    busy: u64,
 }
 
 /// What is polled with an end: the server, where one thread polls both ends.
@@ -122,8 +120,17 @@ impl Endpoint {
             stack_cores: cores,
             own_core: None,
             companion: None,
-            arrivals: None,
+            listener: None,
+            busy: 0,
         })
+    }
+
+    /// An end with a context and a protection domain of its own. The first context of the stack
+    /// listens; any other ends here, with all that it has.
+    pub fn with_own_context(self) -> Result<Self> {
+        let Endpoint { ctx, listener, driver, stack, busy, .. } = self;
+        let (listener, pd) = (listener.unwrap_or(ctx), stack.alloc_pd());
+        Ok(Endpoint { listener: Some(listener), busy, ..Self::with_driver(stack, driver, pd, 1)? })
     }
 
     /// The core of the queue pair `index`; `None` on a stack of one core.
@@ -321,8 +328,8 @@ pub fn polls_of(endpoint: Option<&Endpoint>) -> Vec<CorePolls> {
 /// Starts to measure what an end uses. `is_alone`: the other end is in another process.
 pub fn start_meter(endpoint: Option<&Endpoint>, is_alone: bool) -> UsageMeter {
     let clock = endpoint.map_or(CpuClock::Process, |endpoint| match endpoint.driver {
-        _ if is_alone && endpoint.arrivals.is_none() => CpuClock::Process,
-        Driver::Inline(_) | Driver::Shared(_) => CpuClock::Thread,
+        _ if is_alone => CpuClock::Process,
+        Driver::Inline(_) => CpuClock::Thread,
         _ => CpuClock::Unknown,
     });
     UsageMeter::start(clock, polls_of(endpoint))
