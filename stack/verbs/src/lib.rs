@@ -58,6 +58,8 @@ pub use event::{
 };
 pub use ironwarp_iwarp::mpa::startup::{Markers, READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 pub use ironwarp_iwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus, Terminate};
+#[doc(hidden)]
+pub use ironwarp_llp::{RestoreError, SaveError};
 pub use ironwarp_mem::guard::install as catch_memory_faults;
 pub use ironwarp_mem::{
     Access, AccessError, AlignedBuf, AtomicOp, CoreError, FastRegion, MemoryAbsent, Quiescence, RangeError,

@@ -12,12 +12,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use ironwarp_llp::{RestoreError, SaveError};
 use ironwarp_port::instrument::{Capture, PortControl};
 use ironwarp_types::Nanos;
 
 use crate::config::{CoreConfig, IdlePolicy};
 use crate::core_loop::PollLoop;
 use crate::error::SetupError;
+use crate::objects::QueuePair;
 use crate::wake::WakeSignal;
 pub(crate) use sleep::Sleeper;
 
@@ -245,6 +247,27 @@ impl Worker {
     #[doc(hidden)]
     pub fn resource_usage(&self) -> ResourceUsage {
         self.inner.resource_usage()
+    }
+
+    /// Returns the connection of a queue pair in full operation as bytes, and forgets it without a
+    /// word to the peer. Until it is restored, no core may poll for the peer's segments: one that
+    /// does not know the connection resets it. What is posted meanwhile waits.
+    ///
+    /// # Errors
+    /// The connection cannot be saved, or not now; then it goes on.
+    #[doc(hidden)]
+    pub fn take_connection(&mut self, qp: QueuePair) -> Result<Vec<u8>, SaveError> {
+        self.inner.take_connection(qp)
+    }
+
+    /// Restores a connection that was saved, for a queue pair without one whose send ring is the
+    /// same.
+    ///
+    /// # Errors
+    /// The bytes are not those of a connection that this core can take over. Nothing has changed.
+    #[doc(hidden)]
+    pub fn restore_connection(&mut self, qp: QueuePair, saved: &[u8]) -> Result<(), RestoreError> {
+        self.inner.restore_connection(qp, saved)
     }
 
     /// Returns the switches of the first port's fault injector and capture, usable from any thread.

@@ -26,6 +26,7 @@ mod malformed_requests;
 mod memory;
 mod memory_release;
 mod messages;
+mod moving;
 mod negotiation;
 mod networks;
 mod notifications;

@@ -174,6 +174,7 @@ impl<F: Framing> Stream<F> {
     #[cold]
     pub fn forget<C>(&mut self, io: &mut Io<'_, C>) {
         *self = Stream::new(self.config);
+        self.sender.skip_to(io.sends.head());
         if io.rq_producer.is_some() {
             let tail = io.receives.refresh();
             io.receives.release_to(tail);

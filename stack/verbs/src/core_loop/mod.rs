@@ -40,11 +40,12 @@ mod lifecycle;
 pub(crate) mod lower;
 mod notification;
 mod path_refresh;
+mod saved;
 mod stages;
 
 use std::sync::Arc;
 
-use ironwarp_llp::Transport;
+use ironwarp_llp::{RestoreError, SaveError, Transport};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Clock, Nanos};
 
@@ -61,6 +62,7 @@ use data_path::DataPath;
 use housekeeping::NetHousekeeping;
 pub(crate) use lower::{Lower, MpaOverTcp};
 
+use crate::objects::QueuePair;
 use crate::shared::StackShared;
 use crate::stack::DriverPort;
 use crate::worker::{PollResult, ResourceUsage};
@@ -78,6 +80,10 @@ pub(crate) trait PollLoop: Send {
     fn check(&mut self) -> Result<(), String>;
     /// Counts the core's objects.
     fn resource_usage(&self) -> ResourceUsage;
+    /// Saves the connection of a queue pair and forgets it.
+    fn take_connection(&mut self, qp: QueuePair) -> Result<Vec<u8>, SaveError>;
+    /// Restores a saved connection for a queue pair without one.
+    fn restore_connection(&mut self, qp: QueuePair, saved: &[u8]) -> Result<(), RestoreError>;
     /// Returns the first port; `None` if no driver made it.
     fn driver_port(&mut self) -> Option<DriverPort<'_>>;
 }
@@ -187,6 +193,14 @@ where
 
     fn resource_usage(&self) -> ResourceUsage {
         self.count_holdings()
+    }
+
+    fn take_connection(&mut self, qp: QueuePair) -> Result<Vec<u8>, SaveError> {
+        self.save_and_forget(qp)
+    }
+
+    fn restore_connection(&mut self, qp: QueuePair, saved: &[u8]) -> Result<(), RestoreError> {
+        self.restore_saved(qp, saved)
     }
 
     fn driver_port(&mut self) -> Option<DriverPort<'_>> {

@@ -190,8 +190,14 @@ impl<L: Lower> DataPath<L> {
 
     /// Removes a queue pair from every list. Its connection and its stream have ended.
     pub(super) fn remove_qp(&mut self, slot: u32) -> Option<Box<qp::QpCore<L>>> {
-        let qp = self.qps.remove(slot)?;
-        if qp.tx_queued {
+        self.unlist_qp(slot);
+        self.qps.remove(slot)
+    }
+
+    /// Removes a queue pair from the lists of those that wait to send or for something.
+    pub(super) fn unlist_qp(&mut self, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        if core::mem::take(&mut qp.tx_queued) {
             self.tx_ready.retain(|source| *source != TxSource::Qp(slot));
         }
         if qp.stream.awaits_forward_credit()
@@ -199,10 +205,9 @@ impl<L: Lower> DataPath<L> {
         {
             remote_atomics.remove_credit_waiter(slot);
         }
-        if qp.awaits_quiescence {
+        if core::mem::take(&mut qp.awaits_quiescence) {
             self.quiescence_waiters.retain(|waiting| *waiting != slot);
         }
-        Some(qp)
     }
 
     /// Sends a message that must arrive to all other cores.

@@ -3,10 +3,12 @@
 
 use std::sync::{Arc, Mutex};
 
+use ironwarp_llp::{RestoreError, SaveError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::*;
 use crate::core_loop::PollLoop;
+use crate::objects::QueuePair;
 use crate::worker::{PollResult, ResourceUsage, Worker};
 
 /// What happened to the card and the core, in order.
@@ -67,6 +69,14 @@ impl PollLoop for Core {
 
     fn resource_usage(&self) -> ResourceUsage {
         ResourceUsage::default()
+    }
+
+    fn take_connection(&mut self, _: QueuePair) -> Result<Vec<u8>, SaveError> {
+        Err(SaveError::NotEstablished)
+    }
+
+    fn restore_connection(&mut self, _: QueuePair, _: &[u8]) -> Result<(), RestoreError> {
+        Err(RestoreError::Malformed)
     }
 
     fn driver_port(&mut self) -> Option<crate::stack::DriverPort<'_>> {
