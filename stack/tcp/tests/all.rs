@@ -8,6 +8,7 @@ mod congestion;
 mod cookies;
 mod handshake;
 mod hostile;
+mod hostile_peer;
 mod keep_alive;
 mod lossy_pair;
 mod marking;

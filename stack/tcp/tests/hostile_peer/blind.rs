@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::common::pattern::Pattern;
 use crate::common::raw::{ACK, FIN, PSH, RST, SYN, Segment, frame};
-use crate::scene::Scene;
+use crate::hostile_peer::scene::Scene;
 
 /// RFC 5961 s3: of two million resets over all sequence numbers, only the one at RCV.NXT ends the
 /// connection. Resets in the window trigger challenge ACKs, which are rate-limited. RFC 5961 s3.2.

@@ -4,7 +4,7 @@ use ironwarp_stats::Counter;
 use ironwarp_tcp::State;
 
 use crate::common::raw::{ACK, PSH, RST, SYN, Segment, frame};
-use crate::scene::Scene;
+use crate::hostile_peer::scene::Scene;
 
 /// Boundary values of 32-bit numbers, and offsets close to a valid number.
 const EDGES: [u32; 12] =

@@ -4,7 +4,7 @@ use ironwarp_tcp::State;
 use proptest::prelude::*;
 
 use crate::common::raw::{ACK, FIN, PSH, SYN, Segment, frame, route};
-use crate::scene::Scene;
+use crate::hostile_peer::scene::Scene;
 
 /// A valid frame except for some octets.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::common::pattern::{Pattern, byte_at, read_all};
 use crate::common::raw::{ACK, PSH, Segment};
-use crate::scene::Scene;
+use crate::hostile_peer::scene::Scene;
 
 const BYTES: usize = 6_000;
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::common::node::addr;
 use crate::common::pattern::Pattern;
 use crate::common::raw::{PORT, Segment, frame};
-use crate::scene::Scene;
+use crate::hostile_peer::scene::Scene;
 
 #[derive(Clone, Debug)]
 enum Step {

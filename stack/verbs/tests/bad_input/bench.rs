@@ -6,7 +6,7 @@ use ironwarp::{
     RecvWr, Region, RemoteMemory, SendWr, Terminate,
 };
 
-use crate::codes;
+use crate::bad_input::codes;
 use crate::common::contents;
 use crate::common::messages::{NODE, fpdu, reply, request};
 use crate::common::peer::{PEER, Scene};

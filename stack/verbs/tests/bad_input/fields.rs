@@ -3,8 +3,8 @@
 use ironwarp::{Access, CompletionFlags, CompletionStatus, DisconnectReason};
 use proptest::prelude::*;
 
-use crate::bench::{Begins, Bench, Victim};
-use crate::cases;
+use crate::bad_input::bench::{Begins, Bench, Victim};
+use crate::bad_input::cases;
 use crate::common::contents;
 use crate::common::messages::{self, crc, fpdu, place, read_request, send, tagged, untagged};
 
@@ -201,7 +201,7 @@ impl Outside {
     /// Returns the offset for `bytes` octets at this position, relative to a buffer that begins at
     /// `base`.
     fn of(self, base: u64, bytes: u64) -> u64 {
-        let buffer = crate::bench::BUFFER as u64;
+        let buffer = crate::bad_input::bench::BUFFER as u64;
         match self {
             Outside::Before(by) => base.wrapping_sub(by),
             Outside::Beyond(by) => base + buffer - bytes + by.min(bytes),

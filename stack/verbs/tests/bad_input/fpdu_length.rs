@@ -5,8 +5,8 @@
 use ironwarp::DisconnectReason;
 use proptest::prelude::*;
 
-use crate::bench::{BUFFER, Begins, Bench, RECEIVE, Victim};
-use crate::cases;
+use crate::bad_input::bench::{BUFFER, Begins, Bench, RECEIVE, Victim};
+use crate::bad_input::cases;
 use crate::common::contents;
 use crate::common::messages::{fpdu, place, send, tagged};
 

@@ -4,8 +4,8 @@
 use ironwarp::{CompletionStatus, ConnectParams, DisconnectReason, Event, MpaRevision, RecvWr, Terminate};
 use ironwarp_tcp::TcpEvents;
 
-use crate::bench::{BUFFER, Begins, Bench, RECEIVE};
-use crate::codes;
+use crate::bad_input::bench::{BUFFER, Begins, Bench, RECEIVE};
+use crate::bad_input::codes;
 use crate::common::contents;
 use crate::common::messages::{
     self, NODE, fpdu, place, read_request, reply, request, send, tagged, untagged,

@@ -4,8 +4,8 @@
 use ironwarp::{Access, DisconnectReason, Region, RemoteMemory, STag, SendWr, Terminate};
 use proptest::prelude::*;
 
-use crate::bench::{Begins, Bench, RECEIVES, Victim};
-use crate::cases;
+use crate::bad_input::bench::{Begins, Bench, RECEIVES, Victim};
+use crate::bad_input::cases;
 use crate::common::contents;
 use crate::common::messages::{self, REQUEST, fpdu, place, read_request, reply, send, tagged, untagged};
 

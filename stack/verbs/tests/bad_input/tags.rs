@@ -5,8 +5,8 @@
 use ironwarp::{Access, DisconnectReason, Region};
 use proptest::prelude::*;
 
-use crate::bench::{Begins, Bench, Victim};
-use crate::cases;
+use crate::bad_input::bench::{Begins, Bench, Victim};
+use crate::bad_input::cases;
 use crate::common::contents;
 use crate::common::messages::{place, read_request, tagged, untagged};
 

@@ -4,8 +4,8 @@
 use ironwarp::{CompletionStatus, DisconnectReason, RecvWr, STag, Sge, Terminate};
 use proptest::prelude::*;
 
-use crate::bench::{Begins, Bench};
-use crate::cases;
+use crate::bad_input::bench::{Begins, Bench};
+use crate::bad_input::cases;
 use crate::common::messages::{fpdu, place, read_request, send, tagged, terminate, untagged};
 
 fn begins() -> impl Strategy<Value = Begins> {
@@ -51,7 +51,7 @@ proptest! {
         let right = fpdu(&tagged(0, stag, to, b"late"));
         bench.scene.peer.say(&[fpdu(&terminate(&[0x12, 2, 0, 0])), right, behind].concat());
         prop_assert_eq!(bench.scene.terminated(), (false, Terminate { layer: 1, etype: 2, code: 2 }));
-        prop_assert_eq!(crate::common::contents(&victim.buffer), [0xb0; crate::bench::BUFFER]);
+        prop_assert_eq!(crate::common::contents(&victim.buffer), [0xb0; crate::bad_input::bench::BUFFER]);
         bench.is_over(victim, DisconnectReason::Terminated);
     }
 
@@ -166,7 +166,7 @@ fn a_truncated_read_reports_its_progress() {
     };
     assert!(sent < BYTES, "the whole response was sent before the source was deregistered");
     let left = read_request(1, (9, 1000 + u64::from(sent)), BYTES - sent, (stag, to + u64::from(sent)));
-    assert_eq!(told, crate::codes::named("RDMAP: invalid STag").terminate(&left));
+    assert_eq!(told, crate::bad_input::codes::named("RDMAP: invalid STag").terminate(&left));
     assert_eq!(bench.scene.terminated(), (true, Terminate { layer: 0, etype: 1, code: 0 }));
     bench.is_over(victim, DisconnectReason::Terminated);
 }

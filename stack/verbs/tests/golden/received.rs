@@ -8,7 +8,7 @@ use ironwarp::{
 use crate::common::contents;
 use crate::common::messages::{place, reply, request};
 use crate::common::peer::{PEER, Scene};
-use crate::vector::{Vector, named};
+use crate::golden::vector::{Vector, named};
 
 /// A node that connected to a peer in revision 1 and is in full operation, with the framing of the
 /// vector's stream.

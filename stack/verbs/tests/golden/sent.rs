@@ -8,7 +8,7 @@ use ironwarp::{
 
 use crate::common::messages::{fpdu, place, reply, request};
 use crate::common::peer::{PEER, Scene};
-use crate::vector::{Vector, named};
+use crate::golden::vector::{Vector, named};
 
 /// The target of the vectors' Writes and the source of their Reads.
 const REMOTE: RemoteMemory = RemoteMemory { stag: STag(0x1122_3344), tagged_offset: 0x1_5566_7788 };

@@ -7,7 +7,7 @@ use ironwarp::{
 
 use crate::common::messages::NODE;
 use crate::common::peer::{PEER, Scene};
-use crate::vector::{Vector, named};
+use crate::golden::vector::{Vector, named};
 
 const LONG: [u8; 512] = [0xa5; 512];
 const LONG_BACK: [u8; 512] = [0x5a; 512];

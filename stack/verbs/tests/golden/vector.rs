@@ -13,7 +13,7 @@
 
 use ironwarp::Extensions;
 
-use crate::figures;
+use crate::golden::figures;
 
 const FILES: [&str; 8] = [
     include_str!("vectors/requests.hex"),

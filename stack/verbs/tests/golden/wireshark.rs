@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::messages::{EMPTY_WRITE, fpdu, reply, request};
 use crate::common::tshark;
-use crate::vector::{self, Value, Vector, named};
+use crate::golden::vector::{self, Value, Vector, named};
 
 /// Vectors that Wireshark cannot read, and why.
 const UNKNOWN: [(&str, &str); 2] = [
@@ -196,7 +196,7 @@ fn number(octets: &[u8]) -> u64 {
 fn as_revision_1(octets: &[u8]) -> vector::Reading {
     let mut frame = octets.to_vec();
     frame[17] = 1;
-    let mut reading = crate::figures::startup(&frame).expect("a frame");
+    let mut reading = crate::golden::figures::startup(&frame).expect("a frame");
     let revision = reading.fields.iter_mut().find(|(name, _)| name == "rev").expect("a revision");
     revision.1 = Value::Number(octets[17].into());
     reading

@@ -1,7 +1,7 @@
 //! Atomic operations on words of other cores: calls through the mailbox, in the order of their
 //! streams, without locks (RFC 7306 s5.4, s7).
 
-use crate::bench::{Bench, Node, Plan};
+use crate::many_cores::bench::{Bench, Node, Plan};
 use ironwarp::{
     Access, AccessError, AlignedBuf, AtomicOp, Completion, CompletionOpcode, CompletionStatus, Event,
     Extensions, QueuePair, Region, RemoteMemory, SendWr, Sge, VerbsError, WordError,

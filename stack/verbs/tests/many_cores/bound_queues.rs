@@ -4,7 +4,7 @@ use ironwarp::{
     Access, AtomicOp, Completion, CqAttr, Event, QpAttr, RecvWr, RemoteMemory, SendWr, SrqAttr, VerbsError,
 };
 
-use crate::bench::{Bench, Plan, far_addr};
+use crate::many_cores::bench::{Bench, Plan, far_addr};
 
 fn two_cores() -> Bench {
     Plan { cores: 2, rule: None, tune: |_| () }.bench()

@@ -1,6 +1,6 @@
 //! The network sees a stack of several cores as one host.
 
-use crate::bench::{Bench, Plan, far_addr};
+use crate::many_cores::bench::{Bench, Plan, far_addr};
 use ironwarp::memory::QueueRule;
 use ironwarp::{
     ConnectFailure, ConnectParams, DisconnectReason, Event, Nanos, QpAttr, RemoteMemory, SendWr, VerbsError,

@@ -1,8 +1,8 @@
 //! The duration of an operation on another core's word, in turns. It depends on no timer and on no
 //! chance.
 
-use crate::atomics::{bench, owned, sink, there, words};
-use crate::bench::Bench;
+use crate::many_cores::atomics::{bench, owned, sink, there, words};
+use crate::many_cores::bench::Bench;
 use ironwarp::{QueuePair, Region};
 
 /// Turns until additions to these words, posted together on one queue pair, are complete.

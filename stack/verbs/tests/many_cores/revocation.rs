@@ -5,7 +5,7 @@ use ironwarp::{
     Access, Completion, CompletionOpcode, CompletionStatus, QueuePair, Region, RemoteMemory, SendWr,
 };
 
-use crate::bench::{Bench, Plan, contents};
+use crate::many_cores::bench::{Bench, Plan, contents};
 
 const LONG: usize = 4 << 20;
 const POOL: Access = Access::LOCAL_WRITE.union(Access::BIND);

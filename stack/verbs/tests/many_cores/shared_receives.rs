@@ -2,7 +2,7 @@
 
 use ironwarp::{CompletionStatus, Event, RecvWr, Region, SendWr, SharedReceiveQueue};
 
-use crate::bench::{Bench, Plan};
+use crate::many_cores::bench::{Bench, Plan};
 
 /// SRQ_LIMIT is one event for an arming, however many cores have a part below the limit.
 #[test]

@@ -14,7 +14,7 @@ use ironwarp::{
 };
 use ironwarp_types::CoreId;
 
-use crate::bench::far_addr;
+use crate::many_cores::bench::far_addr;
 
 const THREADS: u16 = 2;
 /// Queue pairs of each thread.

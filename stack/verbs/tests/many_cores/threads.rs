@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::bench::{Node, contents, far_addr, pattern};
+use crate::many_cores::bench::{Node, contents, far_addr, pattern};
 use ironwarp::memory::{MemoryConfig, QueueRule, pair_of_queues};
 use ironwarp::{
     CompletionStatus, Config, IdlePolicy, MacAddr, RemoteMemory, SendWr, Stack, Worker, WorkerThread,

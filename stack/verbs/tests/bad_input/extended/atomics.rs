@@ -5,8 +5,8 @@ use ironwarp::{Access, DisconnectReason, Extensions, Region};
 use proptest::prelude::*;
 
 use super::{PAGE, begins, bench, every, filled, is_untouched, words};
-use crate::bench::{Begins, Bench, Victim};
-use crate::cases;
+use crate::bad_input::bench::{Begins, Bench, Victim};
+use crate::bad_input::cases;
 use crate::common::messages::{atomic_request, fetch_add, place, read_request, untagged};
 
 /// The defined operations.

@@ -5,8 +5,8 @@ use ironwarp::{CompletionOpcode, CompletionStatus, DisconnectReason};
 use proptest::prelude::*;
 
 use super::{begins, bench};
-use crate::bench::{Begins, RECEIVES};
-use crate::cases;
+use crate::bad_input::bench::{Begins, RECEIVES};
+use crate::bad_input::cases;
 use crate::common::messages::{immediate, send, untagged};
 
 proptest! {

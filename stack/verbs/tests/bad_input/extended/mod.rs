@@ -11,7 +11,7 @@ mod responses;
 use ironwarp::{Access, AlignedBuf, Extensions, Region};
 use proptest::prelude::*;
 
-use crate::bench::{Begins, Bench};
+use crate::bad_input::bench::{Begins, Bench};
 use crate::common::contents;
 
 /// Octets of the memory with words in it.

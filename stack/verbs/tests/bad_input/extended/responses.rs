@@ -5,8 +5,8 @@ use ironwarp::{Access, AtomicOp, CompletionStatus, DisconnectReason, Region, Rem
 use proptest::prelude::*;
 
 use super::{begins, bench};
-use crate::bench::{Begins, Bench, Victim};
-use crate::cases;
+use crate::bad_input::bench::{Begins, Bench, Victim};
+use crate::bad_input::cases;
 use crate::common::contents;
 use crate::common::messages::{atomic_response, place, tagged};
 

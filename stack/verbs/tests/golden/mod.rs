@@ -7,9 +7,6 @@
 //! them (`decoders`), so does an independent decoder (`figures`), and so does Wireshark
 //! (`wireshark`).
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod decoders;
 mod figures;
 mod received;

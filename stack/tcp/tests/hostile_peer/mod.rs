@@ -3,9 +3,6 @@
 //! [`ironwarp_tcp::Tcp::check`] holds after every frame, a bystander connection transfers every
 //! byte, and no resource leaks.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod acks;
 mod blind;
 mod fields;

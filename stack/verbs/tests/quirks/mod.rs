@@ -1,9 +1,6 @@
 //! One fake peer for each quirk of existing stacks, numbered as in the survey of peers. Start-up
 //! and data transfer succeed, or fail as the survey says.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod data;
 mod ending;
 mod startup;

@@ -7,9 +7,6 @@
 //! and the messages of RFC 7306. `codes` lists the errors, each with the test that shows its
 //! report, or with the reason why it is never reported.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod bench;
 mod codes;
 mod extended;
