@@ -5,24 +5,29 @@ cd "$(dirname "$0")/.."
 
 usage() {
     cat <<'TXT'
-usage: scripts/test.sh [--strict] [--interop] [--stage NAME]...
+usage: scripts/test.sh [--strict] [--long] [--interop] [--stage NAME]...
 
 Installs missing system packages and runs, in this order: format, conformance table, lints, licenses and sources of the
 dependencies, a program without DPDK, static DPDK, build, scripts, the library for C, RDMA programs over the replacement
-libraries, tests (unit, property, documentation, devices), two minutes of soak, interop-smoke (Linux siw in a virtual
-machine, both roles, storage). Stages that do not depend on time run beside all of them, at the lowest priority: miri,
-fuzz (a minute), address (the sanitizer), instructions (counts), simulator, loom, oldest (a check by the oldest Rust, if
-it is installed), mutants (of what differs from MUTANTS_BASE, by default HEAD~1, for five minutes, if cargo-mutants is
-installed). Ends with `N passed, N failed, N skipped`; a test that skips itself has not passed. A run in which nothing passed
-fails.
+libraries, tests (unit, property, documentation, devices, seeds of the fuzz targets), soak (half a minute), interop-smoke
+(Linux siw in a virtual machine, both roles, storage). Stages that do not depend on time run beside all of them, at the lowest
+priority: miri, instructions (counts), simulator, loom. Ends with `N passed, N failed, N skipped`; a test that skips itself has
+not passed. A run in which nothing passed fails.
 
   --strict      fail when anything is skipped that is not on the allowed list
+  --long        the long forms too: two minutes of soak; all fixed seeds of the simulator; fuzz (a minute of all targets with
+                AddressSanitizer); address (the library for C under the sanitizer); oldest (a check by the oldest Rust, if it is
+                installed); mutants (of what differs from MUTANTS_BASE, by default HEAD~1, for five minutes, if cargo-mutants is
+                installed)
   --interop     the whole interop matrix in place of interop-smoke, as stage interop: some fifteen minutes
-  --stage NAME  run this stage only; may be given several times
+  --stage NAME  run this stage only, also one of the long ones; may be given several times
+
+Longer still, by hand: scripts/soak.sh, scripts/fuzz.sh, scripts/sanitizers.sh, scripts/mutants.sh, iwarp-sim --seeds.
 
 examples:
   scripts/test.sh
   scripts/test.sh --stage tests --stage loom
+  scripts/test.sh --long --strict
   scripts/test.sh --interop --stage interop
 TXT
 }
@@ -30,13 +35,16 @@ TXT
 # In the order of their reports.
 STAGES=(format conformance lints deny no-dpdk static build scripts capi verbs-programs tests soak interop-smoke interop
     miri fuzz address instructions simulator loom oldest mutants)
+LONG_STAGES=(fuzz address oldest mutants)
 
 strict=''
+long=0
 interop=0
 only=()
 while [ $# -gt 0 ]; do
     case $1 in
         --strict) strict=strict ;;
+        --long) long=1 ;;
         --interop) interop=1 ;;
         --stage) only+=("${2:?"--stage needs a name"}"); shift ;;
         -h | --help) usage; exit 0 ;;
@@ -64,7 +72,11 @@ logs=${CARGO_TARGET_DIR:-target}/test-logs
 mkdir -p "$logs"
 
 wanted() {
-    [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $1 "* ]]
+    if [ ${#only[@]} -gt 0 ]; then
+        [[ " ${only[*]} " == *" $1 "* ]]
+    else
+        [ "$long" -eq 1 ] || [[ " ${LONG_STAGES[*]} " != *" $1 "* ]]
+    fi
 }
 
 # stage NAME COMMAND...: runs a stage and reports it.
@@ -144,7 +156,7 @@ lints() {
         selected+=(-p "$(sed -n 's/^name = "\(.*\)"/\1/p' "$name" | head -1)")
     done
     cargo clippy --workspace --all-targets --locked -- -D warnings &&
-        IRONWARP_NO_DPDK=1 cargo clippy "${selected[@]}" --all-targets --locked --no-default-features -- -D warnings &&
+        IRONWARP_NO_DPDK=1 cargo clippy "${selected[@]}" --lib --bins --locked --no-default-features -- -D warnings &&
         RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 }
 
@@ -214,10 +226,11 @@ fuzz() {
     scripts/fuzz.sh --smoke 60
 }
 
-# Two minutes of random operations over memif, ring and tap, while frames, links and processes fail.
+# Random operations over memif, ring and tap, while frames, links and processes fail; then the storage target.
 soak() {
-    local json=$logs/soak.json
-    scripts/soak.sh 2 --queue-pairs 16 --json "$json" && scripts/soak.sh 0.4 --device storage
+    local json=$logs/soak.json minutes=(0.5 0.2)
+    [ "$long" -eq 0 ] || minutes=(2 0.4)
+    scripts/soak.sh "${minutes[0]}" --queue-pairs 16 --json "$json" && scripts/soak.sh "${minutes[1]}" --device storage
 }
 
 # DPDK's archives and drivers are in the program: it loads no shared library of DPDK, and its devices work.
@@ -246,7 +259,11 @@ simulator() {
         tee "$logs/seeds" || return
     summary=$(grep -aoE '[0-9]+ passed, [0-9]+ failed' "$logs/seeds" | tail -1)
     echo "test result: ok. ${summary/,/;}"
-    for scenario in mixed:200 atomics:40 shared:20 memory:20 queues:20 storm:20 vanish:20 stalls:20 visitors:15 slow-starts:15 shared-cores:20 storage:10; do
+    local fixed=(mixed:40 atomics:10 shared:5 memory:5 queues:5 storm:5 vanish:5 stalls:5 visitors:5 slow-starts:5
+        shared-cores:5 storage:3)
+    [ "$long" -eq 0 ] || fixed=(mixed:200 atomics:40 shared:20 memory:20 queues:20 storm:20 vanish:20 stalls:20 visitors:15
+        slow-starts:15 shared-cores:20 storage:10)
+    for scenario in "${fixed[@]}"; do
         "$program" --scenario "${scenario%:*}" --seeds "0..${scenario#*:}" --traces "$logs" |
             tee "$logs/seeds" || return
         summary=$(grep -aoE '[0-9]+ passed, [0-9]+ failed' "$logs/seeds" | tail -1)
@@ -315,30 +332,26 @@ missing() {
     ! wanted "$1" || skip "$1: $2"
 }
 
-if cargo +nightly miri --version >/dev/null 2>&1; then
-    begin miri
-else
-    missing miri 'no nightly toolchain with Miri'
-fi
-if rustc +nightly --version >/dev/null 2>&1; then
-    begin fuzz address
-else
-    missing address 'no nightly toolchain'
-    missing fuzz 'no nightly toolchain'
-fi
+# begin_with TOOL REASON NAME...: begins stages for which TOOL must run.
+begin_with() {
+    local tool=$1 reason=$2 name
+    shift 2
+    if $tool --version >/dev/null 2>&1; then
+        begin "$@"
+    else
+        for name in "$@"; do missing "$name" "$reason"; done
+    fi
+}
+
+begin_with 'cargo +nightly miri' 'no nightly toolchain with Miri' miri
+begin_with 'rustc +nightly' 'no nightly toolchain' fuzz address
 ! wanted instructions || install_packages counts || exit 1
 begin instructions loom
-if cargo "+$RUST_MIN" --version >/dev/null 2>&1; then
-    begin oldest
+begin_with "cargo +$RUST_MIN" "no toolchain of Rust $RUST_MIN" oldest
+if git rev-parse --quiet --verify "$MUTANTS_BASE^{commit}" >/dev/null; then
+    begin_with 'cargo mutants' 'cargo-mutants is not installed' mutants
 else
-    missing oldest "no toolchain of Rust $RUST_MIN"
-fi
-if ! cargo mutants --version >/dev/null 2>&1; then
-    missing mutants 'cargo-mutants is not installed'
-elif ! git rev-parse --quiet --verify "$MUTANTS_BASE^{commit}" >/dev/null; then
     missing mutants "no commit $MUTANTS_BASE"
-else
-    begin mutants
 fi
 stage format format
 stage conformance scripts/conformance.sh --strict

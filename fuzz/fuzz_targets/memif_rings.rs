@@ -1,10 +1,3 @@
-//! The rings of the native memif alone, with a hostile peer that moves indices and writes
-//! descriptors and any words: no socket and no system call, so that many more inputs are tried than
-//! with `memif`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| {
-    ironwarp_port::memif::hostile_rings(bytes);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| ironwarp_fuzz::memif_rings::run(bytes));

@@ -1,16 +1,3 @@
-//! Any text as a configuration: an error or a configuration, never a panic.
 #![no_main]
 
-use ironwarp::Config;
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
-    match Config::from_toml(text) {
-        Ok(config) => {
-            let _ = config.validate();
-            let _ = config.addresses();
-        }
-        Err(error) => assert!(!error.to_string().is_empty()),
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| ironwarp_fuzz::toml::run(bytes));

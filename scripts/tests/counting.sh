@@ -72,7 +72,8 @@ for line in '--stage nosuch' '--stage test' '--stage tests --stage nosuch' '--st
 done
 # Every stage that the script runs has a name in its list.
 listed=$(sed -n '/^STAGES=(/,/)/p' scripts/test.sh | tr -d '()' | sed 's/STAGES=//' | xargs -n1 | sort)
-ran=$(sed -nE 's/^ *(stage|begin) ([a-z -]+).*/\1 \2/p' scripts/test.sh |
+ran=$(sed -E "s/^( *)begin_with ('[^']*'|\"[^\"]*\") ('[^']*'|\"[^\"]*\")/\1begin/" scripts/test.sh |
+    sed -nE 's/^ *(stage|begin) ([a-z -]+).*/\1 \2/p' |
     awk '$1 == "stage" { print $2 } $1 == "begin" { for (i = 2; i <= NF; i++) print $i }' | sort -u)
 equals 'the list of stages' "$(comm -3 <(echo "$listed") <(echo "$ran") | xargs)" ''
 

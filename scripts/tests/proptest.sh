@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-off=$(grep -rnE 'failure_persistence: *None|FileFailurePersistence::Off' --include=*.rs stack apps bench fuzz/src || true)
+off=$(grep -rnE 'failure_persistence: *None|FileFailurePersistence::Off' --include=*.rs stack apps bench fuzz/targets || true)
 [ -z "$off" ] || { echo "proptest does not keep the failures of:" "$off" >&2; exit 1; }
 for file in stack/rings/tests/model.proptest-regressions stack/tcp/proptest-regressions/queue/arena.txt; do
     ! git check-ignore -q "$file" || { echo "git ignores $file" >&2; exit 1; }

@@ -23,3 +23,5 @@ mod program;
 mod reload;
 mod requests;
 mod service;
+
+use common::{AT, NQN};

@@ -70,10 +70,10 @@ fn every_exported_function_is_declared() {
 
 #[test]
 fn the_fuzz_target_calls_every_exported_function() {
-    let target = sources(&here().join("../../fuzz/fuzz_targets/capi")).concat();
+    let target = sources(&here().join("../../fuzz/targets/src/capi")).concat();
     let missing: Vec<String> =
         exported().into_iter().filter(|name| !target.contains(&format!("{name}("))).collect();
-    assert!(missing.is_empty(), "fuzz/fuzz_targets/capi does not call {missing:?}");
+    assert!(missing.is_empty(), "fuzz/targets/src/capi does not call {missing:?}");
 }
 
 #[test]

@@ -31,6 +31,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-testkit", &["types", "llp", "port", "net"]),
     ("ironwarp-bench", &["types", "arch", "stats", "port", "ironwarp"]),
     ("ironwarp-cli", &[]),
+    ("ironwarp-capi-rlib", &["ironwarp"]),
+    (
+        "ironwarp-fuzz",
+        &["types", "port", "tcp", "iwarp", "ironwarp", "capi-rlib", "sim", "testkit", "iwarp-nvmf"],
+    ),
     ("iwarp-perf", &["types", "arch", "stats", "port", "ironwarp", "ironwarp-bench", "cli", "iwarp-nvmf"]),
     ("iwarp-ping", &["types", "ironwarp", "cli"]),
     ("iwarp-responder", &["types", "ironwarp", "cli"]),

@@ -22,7 +22,7 @@ use iwarp_nvmf::serve::Appliance;
 use iwarp_nvmf::target::Target;
 use iwarp_nvmf::transport::Reactor;
 
-use crate::common::{AT, NQN};
+use super::{AT, NQN};
 
 /// How long a turn takes, in picoseconds.
 #[derive(Clone, Copy)]

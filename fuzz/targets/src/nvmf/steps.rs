@@ -2,14 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::Input;
 use ironwarp::Nanos;
-use ironwarp_fuzz::Input;
 use iwarp_nvmf::config::TargetConfig;
 
-use crate::common::{AT, NQN};
-use crate::honest::Honest;
-use crate::hostile::Hostile;
-use crate::world::{Fault, World};
+use super::honest::Honest;
+use super::hostile::Hostile;
+use super::world::{Fault, World};
+use super::{AT, NQN};
 
 pub const HONEST: usize = 0;
 pub const HOSTILE: usize = 1;

@@ -3,11 +3,11 @@
 
 use std::ptr::null_mut;
 
+use crate::Input;
 use capi::*;
-use ironwarp_fuzz::Input;
 
-use crate::posts::{reap_by, receive_by, send_by};
-use crate::program::{Program, good, pick, pointer};
+use super::posts::{reap_by, receive_by, send_by};
+use super::program::{Program, good, pick, pointer};
 
 /// The ends of one stack's queues, live and stale.
 #[derive(Default)]

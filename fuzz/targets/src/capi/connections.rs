@@ -3,11 +3,11 @@
 use std::ffi::CString;
 use std::ptr::null;
 
+use crate::Input;
 use capi::*;
-use ironwarp_fuzz::Input;
 
-use crate::objects::shortened;
-use crate::program::{Program, address, good, pick, pointer};
+use super::objects::shortened;
+use super::program::{Program, address, good, pick, pointer};
 
 fn any_address(input: &mut Input<'_>, usual: u8) -> iw_addr {
     let mut chosen = address(usual);

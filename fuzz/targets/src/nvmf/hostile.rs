@@ -1,6 +1,6 @@
 //! The hostile host: connections, Connects, commands and bytes of any kind, and ends at any time.
 
-use ironwarp_fuzz::Input;
+use crate::Input;
 use iwarp_nvmf::host::{Host, Transfer};
 use iwarp_nvmf::wire::SubmissionQueueEntry;
 use iwarp_nvmf::wire::fabrics::{
@@ -10,9 +10,9 @@ use iwarp_nvmf::wire::fabrics::{
 use iwarp_nvmf::wire::opcode::{admin, io};
 use zerocopy::IntoBytes;
 
-use crate::common::NQN;
-use crate::steps::{HOSTILE, HOSTILE_NQN};
-use crate::world::World;
+use super::NQN;
+use super::steps::{HOSTILE, HOSTILE_NQN};
+use super::world::World;
 
 /// Connections that it has at once.
 const QUEUES_MAX: usize = 12;

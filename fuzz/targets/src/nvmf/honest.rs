@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use ironwarp_fuzz::Input;
+use crate::Input;
 use iwarp_nvmf::host::{BlockRange, Transfer};
 use iwarp_nvmf::wire::Status;
 use iwarp_nvmf::wire::opcode::io;
 
-use crate::steps::{HONEST, until};
-use crate::world::World;
+use super::steps::{HONEST, until};
+use super::world::World;
 
 const BLOCKS: u32 = 8;
 const BYTES: usize = 4096;

@@ -2,10 +2,10 @@
 
 use std::ptr::null_mut;
 
+use crate::Input;
 use capi::*;
-use ironwarp_fuzz::Input;
 
-use crate::program::{End, Program, good, pick, pointer};
+use super::program::{End, Program, good, pick, pointer};
 
 /// Lists that requests point to, each exactly as long as its request says.
 #[derive(Default)]

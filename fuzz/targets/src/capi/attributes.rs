@@ -1,10 +1,10 @@
 //! Queues that are created with attributes, of callers of any version.
 
+use crate::Input;
 use capi::*;
-use ironwarp_fuzz::Input;
 
-use crate::objects::shortened;
-use crate::program::{Program, good, pick, pointer};
+use super::objects::shortened;
+use super::program::{Program, good, pick, pointer};
 
 pub fn create(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let Some(ctx) = pick(input, &program.ends, end, |end| &end.ctxs) else { return };

@@ -6,7 +6,6 @@
 //!
 //! A panic is `IW_E_INTERNAL` in C; here it ends the run, as does an error number that no call may
 //! return.
-#![no_main]
 
 mod attributes;
 mod connections;
@@ -17,11 +16,11 @@ mod posts;
 mod program;
 mod split;
 
-use ironwarp_fuzz::Input;
-use libfuzzer_sys::fuzz_target;
+use crate::Input;
 use program::Program;
 
-fuzz_target!(|bytes: &[u8]| {
+/// Runs one input.
+pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut program = Program::open(&mut input);
     while !input.is_empty() {
@@ -29,7 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
         program.poll(usize::from(input.u8() % 16));
     }
     program.close();
-});
+}
 
 fn call(input: &mut Input<'_>, program: &mut Program) {
     let (kind, end) = (input.u8(), usize::from(input.flag()));

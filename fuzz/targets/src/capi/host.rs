@@ -3,10 +3,10 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::null_mut;
 
+use crate::Input;
 use capi::*;
-use ironwarp_fuzz::Input;
 
-use crate::program::{Program, good, must, pick, pointer};
+use super::program::{Program, good, must, pick, pointer};
 
 pub fn call(input: &mut Input<'_>, program: &mut Program, end: usize) {
     match input.u8() % 16 {

@@ -5,11 +5,11 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CStr, CString};
 use std::ptr::{null, null_mut};
 
+use crate::Input;
 use capi::*;
-use ironwarp_fuzz::Input;
 
-use crate::host;
-use crate::split::Split;
+use super::host;
+use super::split::Split;
 
 pub const PORT: u16 = 4791;
 const POOL_BYTES: usize = 4096;

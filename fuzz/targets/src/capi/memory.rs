@@ -2,10 +2,10 @@
 
 use std::ptr::null_mut;
 
+use crate::Input;
 use capi::*;
-use ironwarp_fuzz::Input;
 
-use crate::program::{ALL_ACCESS, Bytes, Memory, Program, good, pick, pointer};
+use super::program::{ALL_ACCESS, Bytes, Memory, Program, good, pick, pointer};
 
 pub fn register(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let ends = &program.ends;

@@ -1,5 +1,5 @@
 //! Writes `seeds/`: inputs that reach the usual paths of each target. Run it after a change of a
-//! target's steps: `cargo run --example seeds`.
+//! target's steps: `cargo run -p ironwarp-fuzz --example seeds`.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use ironwarp_testkit::{ACK, FIN, ICMP, Route, SYN, Segment};
 
 fn main() -> std::io::Result<()> {
-    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../seeds");
     for (target, name, bytes) in all() {
         let folder = seeds.join(target);
         fs::create_dir_all(&folder)?;
@@ -22,7 +22,7 @@ fn main() -> std::io::Result<()> {
 /// The golden vectors of the verbs' tests as a peer sends them: start-up frames in either role,
 /// other messages after one.
 fn golden() -> Vec<(String, Vec<u8>)> {
-    const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../stack/verbs/tests/golden/vectors");
+    const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../stack/verbs/tests/golden/vectors");
     // The role, and a request of revision 1 that is right.
     let frame = [&[1, 1, 0, 0x40, 1][..], &short(&[]), &[0]].concat();
     let mut all = Vec::new();

@@ -3,10 +3,10 @@
 use std::ffi::CString;
 use std::ptr::null_mut;
 
+use crate::Input;
 use capi::*;
-use ironwarp_fuzz::Input;
 
-use crate::program::{Program, good, pick, pointer};
+use super::program::{Program, good, pick, pointer};
 
 pub fn create_qp(input: &mut Input<'_>, program: &mut Program, end: usize) {
     let ends = &program.ends;
