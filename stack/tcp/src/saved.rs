@@ -142,7 +142,133 @@ impl Rebase {
 
 #[cfg(test)]
 mod tests {
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::conn::KeepAliveTimer;
+    use crate::{Congestion, TcpConfig};
+
+    /// The state with another value at `path`.
+    fn with<T: Serialize + DeserializeOwned>(state: &T, path: &str, value: &Value) -> T {
+        let mut json = serde_json::to_value(state).unwrap();
+        *json.pointer_mut(path).unwrap_or_else(|| panic!("no {path}")) = value.clone();
+        serde_json::from_value(json).unwrap()
+    }
+
+    /// Each number that a connection cannot have is refused by itself.
+    #[test]
+    fn an_impossible_number_of_the_receive_side_is_refused() {
+        let mut rcv = ReceiveSide::new(&TcpConfig::default(), 0);
+        rcv.on_syn(Seq(u32::MAX - 9), true);
+        rcv.advertise_window();
+        assert!(rcv.is_valid());
+        let (nxt, adv) = (rcv.rcv_nxt, rcv.rcv_adv);
+        let block = |start: u32, end: Seq| json!([{ "start": nxt.plus(start), "end": end }]);
+        for (path, value) in [
+            ("/wscale", json!(15)),
+            ("/window", json!(0)),
+            ("/window", json!(u32::MAX)),
+            ("/rcv_adv", json!(nxt.minus(1))),
+            ("/rcv_adv", json!(nxt.plus(1 << 30))),
+            ("/fin", json!(nxt.minus(1))),
+            ("/fin", json!(adv.plus(1))),
+            ("/sack_ranges/blocks", block(5, nxt.plus(5))),
+            ("/sack_ranges/blocks", block(5, nxt.plus(4))),
+            ("/sack_ranges/blocks", block(5, adv.plus(1))),
+        ] {
+            assert!(!with(&rcv, path, &value).is_valid(), "{path} {value}");
+        }
+        for (path, value) in
+            [("/fin", json!(nxt)), ("/fin", json!(adv)), ("/sack_ranges/blocks", block(5, adv))]
+        {
+            assert!(with(&rcv, path, &value).is_valid(), "{path} {value}");
+        }
+    }
+
+    #[test]
+    fn an_impossible_number_of_the_send_side_is_refused() {
+        let of = |congestion| {
+            let config = TcpConfig { congestion, ..TcpConfig::default() };
+            SendSide::new(&config, Seq(7), 1_448, Nanos(9))
+        };
+        let [reno, cubic, dctcp] = [Congestion::NewReno, Congestion::Cubic, Congestion::Dctcp].map(of);
+        let beyond = json!((1u32 << 30) + 1);
+        for (snd, path, value) in [
+            (&cubic, "/wscale", json!(15)),
+            (&cubic, "/snd_wnd", beyond.clone()),
+            (&cubic, "/snd_wnd_max", beyond.clone()),
+            (&cubic, "/fin_queued", json!(true)),
+            (&cubic, "/fin_retained", json!(true)),
+            (&cubic, "/acked_bytes", json!(1u64 << 62)),
+            (&cubic, "/rtt/rto", json!(0)),
+            (&cubic, "/rtt/backoff", json!(41)),
+            (&cubic, "/recovery/phase", json!("Cwr")),
+            (&cubic, "/recovery/phase", json!("FastRecovery")),
+            (&cubic, "/cc/cwnd", json!(0)),
+            (&cubic, "/cc/cwnd", beyond.clone()),
+            (&cubic, "/cc/ssthresh", beyond.clone()),
+            (&cubic, "/cc/undo_state/0", beyond.clone()),
+            (&cubic, "/cc/undo_state/1", beyond.clone()),
+            (&cubic, "/cc/algorithm/Cubic/k", json!((1u32 << 24) + 1)),
+            (&cubic, "/cc/algorithm/Cubic/acked_per_segment", json!(0)),
+            (&cubic, "/cc/algorithm/Cubic/w_max", beyond.clone()),
+            (&dctcp, "/cc/algorithm/Dctcp/alpha", json!(1_025)),
+            (&dctcp, "/cc/algorithm/Dctcp/reno/acked", beyond.clone()),
+            (&reno, "/cc/algorithm/NewReno/acked", beyond.clone()),
+        ] {
+            assert!(snd.is_valid());
+            assert!(!with(snd, path, &value).is_valid(), "{path} {value}");
+        }
+    }
+
+    /// Every time of a connection is converted: those that are zero or never stay, so here none is.
+    #[test]
+    fn all_times_of_the_send_side_are_converted() {
+        let mut snd = SendSide::new(&TcpConfig::default(), Seq(7), 1_448, Nanos(500));
+        let times = [
+            "/timer_at",
+            "/rto_at",
+            "/progress_at",
+            "/sent_at",
+            "/rtt/timed_at",
+            "/cc/algorithm/Cubic/epoch",
+            "/cc/algorithm/Cubic/next_update_at",
+            "/cc/algorithm/Cubic/in_use_until",
+            "/recovery/rack/sent_at",
+        ];
+        times.iter().for_each(|path| snd = with(&snd, path, &json!(500)));
+        snd.rebase(Rebase::Relative(Nanos(600)));
+        let json = serde_json::to_value(&snd).unwrap();
+        for path in times {
+            assert_eq!(json.pointer(path), Some(&json!(NOW - 100)), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_times_of_probes_are_converted() {
+        let mut timer = with(&KeepAliveTimer::new(None), "/probed_at", &json!(500));
+        timer.rebase(Rebase::Relative(Nanos(600)));
+        assert_eq!(serde_json::to_value(timer).unwrap().pointer("/probed_at"), Some(&json!(NOW - 100)));
+    }
+
+    /// The timestamp clock shows the same at the new core, and the epoch of the smallest round
+    /// trips has the same distance.
+    #[test]
+    fn counts_of_periods_continue() {
+        let (old, new) = (Nanos(900 << 32), Nanos(7 << 32));
+        let mut ts = TimestampState::new(77);
+        let shown = ts.option(old).tsval;
+        ts.rebase(Rebase::Relative(old));
+        ts.rebase(Rebase::Absolute(new));
+        assert_eq!(ts.option(new).tsval, shown);
+        let mut snd = SendSide::new(&TcpConfig::default(), Seq(7), 1_448, Nanos(500));
+        snd = with(&snd, "/recovery/rack/min_rtt/epoch", &json!(899));
+        snd.rebase(Rebase::Relative(old));
+        snd.rebase(Rebase::Absolute(new));
+        let json = serde_json::to_value(&snd).unwrap();
+        assert_eq!(json.pointer("/recovery/rack/min_rtt/epoch"), Some(&json!(6)));
+    }
 
     fn moved(at: u64, saved_at: u64, restored_at: u64) -> u64 {
         let mut at = Nanos(at);

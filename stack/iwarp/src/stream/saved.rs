@@ -30,10 +30,10 @@ use crate::rdmap::{AtomicRequest, InboundRead, OutstandingRequest, ResponderEntr
 use crate::wr::{RecvWqe, SendOpcode, SendWqe};
 
 /// The version of the format, which changes with every struct that [`SavedStream`] contains.
-const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 1;
 
 #[derive(Serialize, Deserialize)]
-struct SavedStream<F> {
+pub(super) struct SavedStream<F> {
     extensions: Option<Rfc7306Profile>,
     withheld: u16,
     framing: F,

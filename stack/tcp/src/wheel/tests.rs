@@ -19,7 +19,7 @@ fn every_id_fires_at_its_deadline_or_within_one_tick_after_it() {
     for span in [1, TICK, 300 * TICK, 70_000 * TICK, 20_000_000 * TICK] {
         let mut wheel = Wheel::new(1, Nanos(777));
         wheel.arm(0, Nanos(777 + span));
-        assert_eq!(drain(&mut wheel, Nanos(777 + span - 1)), [], "span {span}");
+        assert!(drain(&mut wheel, Nanos(777 + span - 1)).is_empty(), "span {span}");
         assert_eq!(drain(&mut wheel, Nanos(777 + span + TICK)), [0], "span {span}");
         assert_eq!(wheel.next_deadline(), None);
     }
@@ -30,7 +30,7 @@ fn a_deadline_moved_later_fires_once_at_the_later_time() {
     let mut wheel = Wheel::new(1, Nanos::ZERO);
     wheel.arm(0, Nanos(10 * TICK));
     wheel.arm(0, Nanos(1_000 * TICK));
-    assert_eq!(drain(&mut wheel, Nanos(500 * TICK)), []);
+    assert!(drain(&mut wheel, Nanos(500 * TICK)).is_empty());
     assert_eq!(drain(&mut wheel, Nanos(1_001 * TICK)), [0]);
 }
 
@@ -39,7 +39,7 @@ fn a_disarmed_id_does_not_fire_and_can_be_armed_again() {
     let mut wheel = Wheel::new(2, Nanos::ZERO);
     wheel.arm(1, Nanos(10 * TICK));
     wheel.disarm(1);
-    assert_eq!(drain(&mut wheel, Nanos(20 * TICK)), []);
+    assert!(drain(&mut wheel, Nanos(20 * TICK)).is_empty());
     wheel.arm(1, Nanos(25 * TICK));
     assert_eq!(drain(&mut wheel, Nanos(26 * TICK)), [1]);
 }
@@ -49,7 +49,7 @@ fn an_id_beyond_the_limit_is_ignored() {
     let mut wheel = Wheel::new(1, Nanos::ZERO);
     wheel.arm(1, Nanos(1));
     assert_eq!(wheel.next_deadline(), None);
-    assert_eq!(drain(&mut wheel, Nanos::from_secs(1)), []);
+    assert!(drain(&mut wheel, Nanos::from_secs(1)).is_empty());
 }
 
 #[derive(Clone, Debug)]

@@ -6,8 +6,12 @@ use proptest::prelude::*;
 use super::atomic_forwarding;
 use super::oracle::{self, AREA, areas, ops, post_all};
 use super::*;
+use crate::mpa::marker::MarkerState;
 use crate::mpa::startup::{Markers, Rtr};
+use crate::stream::saved::{SavedStream, VERSION};
+use ironwarp_llp::saved::{decode, encode};
 use ironwarp_llp::{RestoreError, SaveError};
+use serde_json::{Value, json};
 
 impl Endpoint {
     /// Moves the stream, and returns what was saved. What is saved at once again is the same.
@@ -117,8 +121,9 @@ proptest! {
             let _ = a.feed(&responses);
             for _ in 0..20 {
                 a.pull(SEGMENT_BYTES);
+                a.with(|stream, io| stream.on_acked(0, io));
+                a.check();
             }
-            a.ack_all();
         } else {
             prop_assert_eq!(a.stream.state(), StreamState::Idle);
             prop_assert_eq!(a.with(|stream, io| stream.restore(saved, io)), Ok(()));
@@ -148,7 +153,8 @@ fn value_at(area: &Region, at: u64) -> u64 {
 }
 
 fn busy() -> Busy {
-    let config = StreamConfig { extensions: Some(Rfc7306Profile::DRAFT_03), atomic_locked: true, ..config() };
+    let extensions = Some(Rfc7306Profile::DRAFT_03);
+    let config = StreamConfig { extensions, atomic_locked: true, interleave_untagged: true, ..config() };
     let mut a = Endpoint::started(config, Role::Initiator, true);
     let mut b = Endpoint::started(config, Role::Responder, true);
     let (in_a, in_b) = (a.filled(AREA, EVERYTHING), b.filled(AREA, EVERYTHING));
@@ -156,21 +162,22 @@ fn busy() -> Busy {
     b.receive(1, &[all(&in_b)]);
     a.send_inline(1, b"opens the gate");
     b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
-    for (side, local, peer) in [(&mut a, &in_a, &in_b), (&mut b, &in_b, &in_a)] {
-        side.read(2, local.slice(0, 3000).unwrap(), remote(peer));
+    let post_requests = |side: &mut Endpoint, local: &Region, peer: &Region| {
+        side.read(2, local.slice(0, 6000).unwrap(), remote(peer));
         side.post(3, SendOpcode::FetchAdd, |wqe| {
             wqe.set_atomic(&AtomicOp::add(5), local.slice(word_of(local)[1] as usize, 8).unwrap());
             (wqe.remote_stag, wqe.remote_to) = (peer.stag(), peer.base_to() + word_of(peer)[0]);
         });
-    }
+    };
+    post_requests(&mut b, &in_b, &in_a);
     b.send(4, &[in_b.slice(0, 4000).unwrap()]);
+    a.feed(&b.pull(SEGMENT_BYTES)).unwrap();
+    post_requests(&mut a, &in_a, &in_b);
     a.write(4, &[in_a.slice(0, 2000).unwrap()], remote(&in_b));
-    let from_a = a.pull(SEGMENT_BYTES);
-    b.feed(&from_a).unwrap();
-    for _ in 0..2 {
-        let from_b = b.pull(SEGMENT_BYTES);
-        a.feed(&from_b).unwrap();
+    for _ in 0..3 {
+        b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
     }
+    a.feed(&b.pull(SEGMENT_BYTES)).unwrap();
     let saved = a.move_stream();
     Busy { a, b, in_a, in_b, saved }
 }
@@ -266,6 +273,63 @@ fn operations_of_other_cores_words_go_on() {
     assert_eq!(side.log.forwarded_ops.len(), 2, "each operation is forwarded once");
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(2, Ok(71), io)));
     assert_eq!(atomic_forwarding::sent_originals(&mut side), [71, 5]);
+}
+
+/// A saved state with another value at `path` of its fields.
+fn with(saved: &[u8], path: &str, value: &Value) -> Vec<u8> {
+    let state: SavedStream<Mpa> = decode(VERSION, saved).unwrap();
+    let mut json = serde_json::to_value(state).unwrap();
+    *json.pointer_mut(path).unwrap_or_else(|| panic!("no {path}")) = value.clone();
+    encode(VERSION, &serde_json::from_value::<SavedStream<Mpa>>(json).unwrap())
+}
+
+/// Each part that contradicts another, the ring or a limit is refused by itself.
+#[test]
+fn a_state_that_contradicts_itself_is_refused() {
+    let Busy { mut a, saved, .. } = busy();
+    let state: SavedStream<Mpa> = decode(VERSION, &saved).unwrap();
+    let json = serde_json::to_value(state).unwrap();
+    let number = |path: &str| json.pointer(path).and_then(Value::as_u64).unwrap();
+    let responses = json.pointer("/responses").and_then(Value::as_array).unwrap();
+    assert!(responses.len() > 1, "a Read and an atomic operation are to be answered");
+    let completed = json!({ "Completed": { "identifier": 1, "msn": 1, "original": 1 } });
+    a.with(|stream, io| stream.forget(io));
+    for (path, value) in [
+        ("/head", json!(number("/head") + 1)),
+        ("/sender/next", json!(number("/sender/next") + 1)),
+        ("/sender/gate", json!({ "Rtr": "Send" })),
+        ("/progress/acked_at/0", json!(number("/progress/pulled_bytes") + 1)),
+        ("/progress/acked_bytes", json!(number("/progress/pulled_bytes") + 1)),
+        ("/progress/acked_at", json!([])),
+        ("/progress/reads_done", json!(100)),
+        ("/placed", json!(6_001)),
+        ("/reads/ord", json!(5)),
+        ("/reads/ord", json!(1)),
+        ("/reads/ird", json!(5)),
+        ("/reads/ird", json!(1)),
+        ("/responses", json!([responses[0], completed])),
+        ("/responses/0", json!({ "Atomic": [[0], 1] })),
+        ("/extensions", Value::Null),
+        ("/shared_receives", json!([{ "wr_id": 1, "list": [] }])),
+    ] {
+        let outcome = a.with(|stream, io| stream.restore(&with(&saved, path, &value), io));
+        assert!(matches!(outcome, Err(RestoreError::Inconsistent(_))), "{path} {value}: {outcome:?}");
+        assert_eq!(a.stream.state(), StreamState::Idle);
+    }
+    assert_eq!(a.with(|stream, io| stream.restore(&saved, io)), Ok(()));
+    let again = a.with(|stream, io| stream.restore(&saved, io));
+    assert!(matches!(again, Err(RestoreError::Inconsistent(_))), "it has a connection: {again:?}");
+}
+
+/// RFC 5044 s4.3: a marker's position is a multiple of four below 512.
+#[test]
+fn the_position_of_a_marker_is_checked() {
+    for (since, is_valid) in [(0, true), (4, true), (508, true), (512, false), (2, false), (u16::MAX, false)]
+    {
+        let read = serde_json::from_value::<MarkerState>(json!(since));
+        assert_eq!(read.is_ok(), is_valid, "{since}");
+        assert!(read.is_ok_and(|state| u16::from(state) == since) || !is_valid);
+    }
 }
 
 /// The requests of another ring are not those that were begun.
