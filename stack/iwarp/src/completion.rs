@@ -80,6 +80,7 @@ pub enum CompletionOpcode {
 
 /// The result of one work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
 pub struct Completion {
     /// The application's identifier of the request.
     pub wr_id: u64,

@@ -183,7 +183,7 @@ bitflags::bitflags! {
 }
 
 /// A send-queue request in its slot.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub struct SendWqe {
     /// Returned in the completion.
@@ -205,7 +205,7 @@ pub struct SendWqe {
 }
 
 /// A receive-queue request in its slot: the buffer for one message.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub struct RecvWqe {
     /// Returned in the completion.

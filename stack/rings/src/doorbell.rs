@@ -21,8 +21,9 @@
 
 mod shared;
 
+use crate::block::BlockMemory;
 use crate::spsc;
-use crate::sync::{Arc, AtomicBool, Ordering};
+use crate::sync::{AtomicU8, Ordering};
 use shared::{Listed, SharedState};
 
 pub use shared::SharedDoorbell;
@@ -31,23 +32,41 @@ pub use shared::SharedDoorbell;
 pub fn channel(queues: usize) -> (DoorbellSender, DoorbellReceiver) {
     let (producer, consumer) = spsc::channel(queues);
     let queues = u32::try_from(queues).unwrap_or(u32::MAX);
-    let state = Arc::new(SharedState::new(queues));
+    let state = SharedState::new(queues);
     (
         DoorbellSender { queue_ids: producer, state: state.clone() },
         DoorbellReceiver { queue_ids: consumer, state, queues, listed: Listed::default(), has_listed: false },
     )
 }
 
+/// Returns the bytes of memory that a doorbell for `queues` queues needs, at a multiple of 128
+/// bytes.
+pub fn memory_bytes(queues: usize) -> usize {
+    spsc::memory_bytes::<u32>(queues).saturating_add(SharedState::memory_bytes(queues))
+}
+
+/// Splits the memory of a doorbell: the ring, then the bits.
+fn attach<R>(
+    memory: BlockMemory,
+    queues: usize,
+    ring: impl FnOnce(BlockMemory, usize) -> Option<R>,
+) -> Option<(R, SharedState)> {
+    let (of_ring, of_bits) = memory.split_at(spsc::memory_bytes::<u32>(queues))?;
+    Some((ring(of_ring, queues)?, SharedState::attach(of_bits, queues)?))
+}
+
 /// One queue's flag, shared by the two ends. The user pads it to a cache line, because other cores
 /// set the flags of other queues.
 #[derive(Debug)]
+#[repr(C)]
 pub struct DoorbellFlag {
-    pending: AtomicBool,
+    /// Not 0: the queue is listed.
+    pending: AtomicU8,
 }
 
 impl Default for DoorbellFlag {
     fn default() -> Self {
-        DoorbellFlag { pending: AtomicBool::new(false) }
+        DoorbellFlag { pending: AtomicU8::new(0) }
     }
 }
 
@@ -56,22 +75,35 @@ impl DoorbellFlag {
     /// reads the queue.
     #[inline]
     pub fn clear(&self) {
-        self.pending.swap(false, Ordering::AcqRel);
+        self.pending.swap(0, Ordering::AcqRel);
+    }
+
+    /// Sets the flag. Returns whether it was set.
+    #[inline(always)]
+    fn set(&self) -> bool {
+        self.pending.swap(1, Ordering::AcqRel) != 0
     }
 }
 
 /// The producer's end.
 pub struct DoorbellSender {
     queue_ids: spsc::Producer<u32>,
-    state: Arc<SharedState>,
+    state: SharedState,
 }
 
 impl DoorbellSender {
+    /// Returns the sender of a doorbell in the caller's memory; `None` if [`memory_bytes`] are not
+    /// there.
+    pub fn attach(memory: BlockMemory, queues: usize) -> Option<Self> {
+        let (queue_ids, state) = attach(memory, queues, spsc::Producer::attach)?;
+        Some(DoorbellSender { queue_ids, state })
+    }
+
     /// Sets the flag of queue `id`, after work was published there. Returns whether the flag was
     /// clear.
     #[inline]
     pub fn ring(&mut self, id: u32, bell: &DoorbellFlag) -> bool {
-        if bell.pending.swap(true, Ordering::AcqRel) {
+        if bell.set() {
             return false;
         }
         if self.queue_ids.push(id).is_err() {
@@ -100,7 +132,7 @@ impl DoorbellSender {
 /// The receiver's end.
 pub struct DoorbellReceiver {
     queue_ids: spsc::Consumer<u32>,
-    state: Arc<SharedState>,
+    state: SharedState,
     queues: u32,
     /// What is to be visited besides the ring, and whether there is anything.
     listed: Listed,
@@ -108,6 +140,15 @@ pub struct DoorbellReceiver {
 }
 
 impl DoorbellReceiver {
+    /// Returns the receiver of a doorbell in the caller's memory; `None` if [`memory_bytes`] are
+    /// not there. It visits every queue once, since a receiver before it may have taken some.
+    pub fn attach(memory: BlockMemory, queues: usize) -> Option<Self> {
+        let (queue_ids, state) = attach(memory, queues, spsc::Consumer::attach)?;
+        state.set_overflowed();
+        let queues = u32::try_from(queues).unwrap_or(u32::MAX);
+        Some(DoorbellReceiver { queue_ids, state, queues, listed: Listed::default(), has_listed: false })
+    }
+
     /// Returns the number of the next queue that may have work. Clear its flag before you read the
     /// queue.
     #[inline]

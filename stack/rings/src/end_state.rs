@@ -3,20 +3,22 @@
 use core::cell::Cell;
 use core::marker::PhantomData;
 
-use crate::sync::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering};
 
 /// Makes an end `!Sync` but leaves it `Send`.
 pub(crate) type NotSync = PhantomData<Cell<()>>;
 
 /// The words that one end writes and the other reads. The user pads it to a cache line.
+#[repr(C)]
 pub(crate) struct EndState {
     index: AtomicU32,
-    dropped: AtomicBool,
+    /// Not 0: the end was dropped.
+    dropped: AtomicU32,
 }
 
 impl EndState {
     pub(crate) fn new() -> Self {
-        EndState { index: AtomicU32::new(0), dropped: AtomicBool::new(false) }
+        EndState { index: AtomicU32::new(0), dropped: AtomicU32::new(0) }
     }
 
     /// Publishes all slots before `index` with their contents.
@@ -31,15 +33,21 @@ impl EndState {
         self.index.load(Ordering::Acquire)
     }
 
+    /// Marks the end as there, and returns its last index, from which it goes on.
+    pub(crate) fn attach(&self) -> u32 {
+        self.dropped.store(0, Ordering::Release);
+        self.published()
+    }
+
     /// Marks the end as dropped. Nothing may be published after this.
     pub(crate) fn mark_dropped(&self) {
-        self.dropped.store(true, Ordering::Release);
+        self.dropped.store(1, Ordering::Release);
     }
 
     /// Returns whether the end was dropped. If so, the next [`EndState::published`] returns its
     /// final index.
     #[inline]
     pub(crate) fn is_dropped(&self) -> bool {
-        self.dropped.load(Ordering::Acquire)
+        self.dropped.load(Ordering::Acquire) != 0
     }
 }

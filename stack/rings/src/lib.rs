@@ -10,6 +10,7 @@
 //! - [`notify`] is the armed flag behind an event descriptor.
 //! - [`state`] is the state of a connection, which ends while requests are posted.
 //! - [`arrivals`] hands values to a core now and then.
+//! - [`block`] is the memory of a ring: on the heap, or where two processes map it.
 //!
 //! Indices are 32 bits and wrap; capacities are powers of two. Each side caches the other's index
 //! and reads the shared one only when the cached copy shows a full or empty ring. A stream of
@@ -17,11 +18,16 @@
 //! for many operations. Nothing blocks, and nothing allocates after construction. Either end may be
 //! dropped at any time; the other end can detect that and still use the ring.
 //!
+//! What two ends share is one block of memory without pointers ([`block`]): on the heap, or in
+//! memory that two processes map, each at its own address. An index that another process writes
+//! leads nowhere outside the block. The values are trusted to be values of their type.
+//!
 //! This crate contains `unsafe`: slots change owners without a lock. Every module has a loom model
 //! in `tests/loom`; run it with
 //! `RUSTFLAGS="--cfg loom" cargo test -p ironwarp-rings --release --test loom`.
 
 pub mod arrivals;
+pub mod block;
 pub mod doorbell;
 mod end_state;
 pub mod mailbox;

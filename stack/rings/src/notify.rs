@@ -19,7 +19,7 @@ const ANY: u8 = 2;
 /// The requested wake-up. It has a cache line of its own, because its neighbours belong to other
 /// cores.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub struct NotifyState {
     state: AtomicU8,
 }

@@ -21,8 +21,9 @@ use core::marker::PhantomData;
 use crossbeam_utils::CachePadded;
 use ironwarp_arch::{prefetch_read, prefetch_read_all};
 
+use crate::block::{Block, BlockMemory, Parts, PlainData};
 use crate::end_state::{EndState, NotSync};
-use crate::sync::{Arc, AtomicU32, Ordering, UnsafeCell};
+use crate::sync::{AtomicU32, Ordering, UnsafeCell};
 
 /// The most slots a queue may have.
 const DEPTH_MAX: usize = 1 << 20;
@@ -37,15 +38,24 @@ const DEPTH_MAX: usize = 1 << 20;
 /// consumer.release_to(seq + 1);
 /// ```
 pub fn ring<T: Default>(depth: usize) -> (SlotProducer<T>, SlotConsumer<T>) {
-    let depth = depth.clamp(1, DEPTH_MAX).next_power_of_two();
-    let ring = Arc::new(Ring {
+    let depth = slots_for(depth);
+    let header = Header {
         producer: CachePadded::new(ProducerState { end: EndState::new(), claimed: AtomicU32::new(0) }),
         consumer: CachePadded::new(ConsumerState { end: EndState::new(), unsignaled: AtomicU32::new(0) }),
-        slots: (0..depth).map(|_| Slot(UnsafeCell::new(T::default()))).collect(),
-    });
-    let producer =
-        SlotProducer { ring: ring.clone(), tail: 0, staged: 0, cached_head: 0, not_sync: PhantomData };
-    (producer, SlotConsumer { ring, head: 0, cached_tail: 0, unsignaled: 0, not_sync: PhantomData })
+    };
+    let ring: Ring<T> = Block::on_heap(header, depth, || Slot(UnsafeCell::new(T::default())), |_, _| ());
+    (SlotProducer::of(ring.clone(), depth), SlotConsumer::of(ring, depth))
+}
+
+/// Returns the bytes of memory that a queue of `depth` requests needs, at a multiple of 128 bytes
+/// and of the alignment of the requests.
+pub fn memory_bytes<T>(depth: usize) -> usize {
+    Ring::<T>::layout(slots_for(depth) as usize).map_or(usize::MAX, |layout| layout.size())
+}
+
+/// Returns the number of slots of a queue.
+fn slots_for(depth: usize) -> u32 {
+    depth.clamp(1, DEPTH_MAX).next_power_of_two() as u32
 }
 
 /// Every slot holds a request that has not been released.
@@ -62,7 +72,9 @@ impl core::error::Error for Full {}
 
 /// The producer's end. It is `Send` but not `Sync`: one thread uses it at a time.
 pub struct SlotProducer<T> {
-    ring: Arc<Ring<T>>,
+    ring: Ring<T>,
+    /// The number of slots, as this end knows it.
+    depth: u32,
     /// The published sequence number.
     tail: u32,
     /// The sequence number of the next request.
@@ -79,7 +91,9 @@ pub struct SlotProducer<T> {
 /// shared_between_threads(ironwarp_rings::slots::ring::<u8>(1).1);
 /// ```
 pub struct SlotConsumer<T> {
-    ring: Arc<Ring<T>>,
+    ring: Ring<T>,
+    /// The number of slots, as this end knows it.
+    depth: u32,
     head: u32,
     /// The producer's index when it was last read.
     cached_tail: u32,
@@ -87,7 +101,28 @@ pub struct SlotConsumer<T> {
     not_sync: NotSync,
 }
 
+impl<T: PlainData + Default> SlotProducer<T> {
+    /// Returns the producer of a queue in the caller's memory; `None` if [`memory_bytes`] are not
+    /// there. It goes on behind the requests of a producer before it.
+    pub fn attach(memory: BlockMemory, depth: usize) -> Option<Self> {
+        let depth = slots_for(depth);
+        let producer = Self::of(Block::attach(memory, depth as usize)?, depth);
+        for ahead in 0..producer.cached_free().min(depth as usize) as u32 {
+            let seq = producer.tail.wrapping_add(ahead);
+            // SAFETY: as in `stage`: the slot is free.
+            slot(&producer.ring, depth, seq).with_mut(|slot| unsafe { slot.write(T::default()) });
+        }
+        Some(producer)
+    }
+}
+
 impl<T> SlotProducer<T> {
+    fn of(ring: Ring<T>, depth: u32) -> Self {
+        let header = ring.header();
+        let (tail, cached_head) = (header.producer.end.attach(), header.consumer.end.published());
+        SlotProducer { ring, depth, tail, staged: tail, cached_head, not_sync: PhantomData }
+    }
+
     /// Writes the next request in place and publishes it together with all staged requests. Returns
     /// its sequence number.
     ///
@@ -117,7 +152,7 @@ impl<T> SlotProducer<T> {
         // SAFETY: the slot lies before `head`, so it belongs to the producer until it is published:
         // the consumer holds no reference to it. The producer is not `Sync`, so one thread at a
         // time is here.
-        self.ring.slot(seq).with_mut(|slot| write(unsafe { &mut *slot }));
+        slot(&self.ring, self.depth, seq).with_mut(|slot| write(unsafe { &mut *slot }));
         self.staged = seq.wrapping_add(1);
         Ok(seq)
     }
@@ -134,7 +169,7 @@ impl<T> SlotProducer<T> {
             return Err(full);
         }
         // SAFETY: as in `stage`.
-        self.ring.slot(self.staged).with_mut(|slot| write(unsafe { &mut *slot }))?;
+        slot(&self.ring, self.depth, self.staged).with_mut(|slot| write(unsafe { &mut *slot }))?;
         self.staged = self.staged.wrapping_add(1);
         Ok(())
     }
@@ -144,7 +179,7 @@ impl<T> SlotProducer<T> {
     pub fn publish(&mut self) {
         if self.tail != self.staged {
             self.tail = self.staged;
-            self.ring.producer.end.publish(self.tail);
+            self.ring.header().producer.end.publish(self.tail);
         }
     }
 
@@ -153,7 +188,7 @@ impl<T> SlotProducer<T> {
     #[inline]
     pub fn has_room(&mut self, requests: usize) -> bool {
         self.cached_free() >= requests || {
-            self.cached_head = self.ring.consumer.end.published();
+            self.cached_head = self.ring.header().consumer.end.published();
             self.cached_free() >= requests
         }
     }
@@ -162,55 +197,69 @@ impl<T> SlotProducer<T> {
     #[inline]
     fn cached_free(&self) -> usize {
         let taken = self.staged.wrapping_sub(self.cached_head);
-        debug_assert!(taken <= self.depth());
         self.depth().wrapping_sub(taken) as usize
     }
 
     /// Returns the number of requests that were staged and not released. Always reads the
     /// consumer's index.
     pub fn outstanding(&mut self) -> u32 {
-        self.cached_head = self.ring.consumer.end.published();
+        self.cached_head = self.ring.header().consumer.end.published();
         self.staged.wrapping_sub(self.cached_head)
     }
 
     /// Returns the number of slots.
     #[inline]
     pub fn depth(&self) -> u32 {
-        self.ring.slots.len() as u32
+        self.depth
     }
 
     /// Claims the requests that completed without a completion entry and were not claimed, and
     /// returns their number.
     #[inline]
     pub fn claim_unsignaled(&self) -> u32 {
-        self.ring.claim_unsignaled()
+        self.ring.header().claim_unsignaled()
     }
 
     /// Returns an observer of the queue, for any thread.
     pub fn observer(&self) -> SlotObserver<T> {
-        SlotObserver { ring: self.ring.clone() }
+        SlotObserver { ring: self.ring.clone(), depth: self.depth }
     }
 
     /// Returns whether the consumer was dropped.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
-        self.ring.consumer.end.is_dropped()
+        self.ring.header().consumer.end.is_dropped()
     }
 }
 
 impl<T> Drop for SlotProducer<T> {
     fn drop(&mut self) {
         self.publish();
-        self.ring.producer.end.mark_dropped();
+        self.ring.header().producer.end.mark_dropped();
+    }
+}
+
+impl<T: PlainData> SlotConsumer<T> {
+    /// Returns the consumer of a queue in the caller's memory; `None` if [`memory_bytes`] are not
+    /// there. It goes on behind the requests that a consumer before it released.
+    pub fn attach(memory: BlockMemory, depth: usize) -> Option<Self> {
+        let depth = slots_for(depth);
+        Some(Self::of(Block::attach(memory, depth as usize)?, depth))
     }
 }
 
 impl<T> SlotConsumer<T> {
+    fn of(ring: Ring<T>, depth: u32) -> Self {
+        let header = &ring.header().consumer;
+        let (head, unsignaled) = (header.end.attach(), header.unsignaled.load(Ordering::Relaxed));
+        SlotConsumer { ring, depth, head, cached_tail: head, unsignaled, not_sync: PhantomData }
+    }
+
     /// Reads the producer's index for newly published requests. Returns the sequence number after
     /// the last.
     #[inline]
     pub fn refresh(&mut self) -> u32 {
-        self.cached_tail = self.ring.producer.end.published();
+        self.cached_tail = self.ring.header().producer.end.published();
         self.cached_tail
     }
 
@@ -235,20 +284,19 @@ impl<T> SlotConsumer<T> {
         // SAFETY: the slot was published. The result borrows `self` and releasing takes
         // `&mut self`, so the slot is not released meanwhile. The producer does not access it
         // before that.
-        Some(self.ring.slot(seq).with(|slot| unsafe { &*slot }))
+        Some(slot(&self.ring, self.depth, seq).with(|slot| unsafe { &*slot }))
     }
 
-    /// Prefetches the producer's index and the pointer to the slots.
+    /// Prefetches the producer's index.
     #[inline]
     pub fn prefetch(&self) {
-        prefetch_read(&self.ring.producer);
-        prefetch_read(&self.ring.slots);
+        prefetch_read(&self.ring.header().producer);
     }
 
     /// Prefetches the slot of `seq`, published or not.
     #[inline]
     pub fn prefetch_at(&self, seq: u32) {
-        prefetch_read_all(self.ring.slot(seq));
+        prefetch_read_all(slot(&self.ring, self.depth, seq));
     }
 
     /// Returns the slots before `seq` to the producer. Does nothing unless head <= `seq` <= tail.
@@ -256,7 +304,7 @@ impl<T> SlotConsumer<T> {
     pub fn release_to(&mut self, seq: u32) {
         if seq.wrapping_sub(self.head) <= self.cached_tail.wrapping_sub(self.head) {
             self.head = seq;
-            self.ring.consumer.end.publish(seq);
+            self.ring.header().consumer.end.publish(seq);
         }
     }
 
@@ -265,68 +313,73 @@ impl<T> SlotConsumer<T> {
     #[inline]
     pub fn add_unsignaled(&mut self, n: u32) {
         self.unsignaled = self.unsignaled.wrapping_add(n);
-        self.ring.consumer.unsignaled.store(self.unsignaled, Ordering::Release);
+        self.ring.header().consumer.unsignaled.store(self.unsignaled, Ordering::Release);
     }
 
     /// Returns the number of slots.
     #[inline]
     pub fn depth(&self) -> u32 {
-        self.ring.slots.len() as u32
+        self.depth
     }
 
     /// Returns whether the producer was dropped. Its published requests are still there.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
-        self.ring.producer.end.is_dropped()
+        self.ring.header().producer.end.is_dropped()
     }
 }
 
 impl<T> Drop for SlotConsumer<T> {
     fn drop(&mut self) {
-        self.ring.consumer.end.mark_dropped();
+        self.ring.header().consumer.end.mark_dropped();
     }
 }
 
 /// Reads the indices of a queue and claims its unsignaled requests, beside the two ends. It reaches
 /// no slot.
 pub struct SlotObserver<T> {
-    ring: Arc<Ring<T>>,
+    ring: Ring<T>,
+    depth: u32,
 }
 
 impl<T> Clone for SlotObserver<T> {
     fn clone(&self) -> Self {
-        SlotObserver { ring: self.ring.clone() }
+        SlotObserver { ring: self.ring.clone(), depth: self.depth }
     }
 }
 
 impl<T> SlotObserver<T> {
     /// Returns the number of slots.
     pub fn depth(&self) -> u32 {
-        self.ring.slots.len() as u32
+        self.depth
     }
 
     /// Returns the number of requests that were published and not released, as they are seen now.
     pub fn outstanding(&self) -> u32 {
-        let head = self.ring.consumer.end.published();
+        let head = self.ring.header().consumer.end.published();
         // Read after `head`, so it is not before it.
-        self.ring.producer.end.published().wrapping_sub(head).min(self.depth())
+        self.ring.header().producer.end.published().wrapping_sub(head).min(self.depth())
     }
 
     /// As [`SlotProducer::claim_unsignaled`].
     pub fn claim_unsignaled(&self) -> u32 {
-        self.ring.claim_unsignaled()
+        self.ring.header().claim_unsignaled()
     }
 }
 
-struct Ring<T> {
+/// A header and the slots.
+type Ring<T> = Block<Header, Slot<T>>;
+
+#[repr(C)]
+struct Header {
     /// Publishes `tail`.
     producer: CachePadded<ProducerState>,
     /// Publishes `head`.
     consumer: CachePadded<ConsumerState>,
-    slots: Box<[Slot<T>]>,
 }
 
 /// The words beside the producer, in one cache line.
+#[repr(C)]
 struct ProducerState {
     end: EndState,
     /// Requests without a completion entry that were claimed, modulo 2^32.
@@ -334,23 +387,21 @@ struct ProducerState {
 }
 
 /// The words that the consumer publishes, in one cache line.
+#[repr(C)]
 struct ConsumerState {
     end: EndState,
     unsignaled: AtomicU32,
 }
 
-#[repr(align(64))]
+#[repr(C, align(64))]
 struct Slot<T>(UnsafeCell<T>);
 
-// SAFETY: the protocol above gives each slot one owner at a time, and requests move only with their
-// ring.
-unsafe impl<T: Send> Send for Ring<T> {}
-// SAFETY: as above; the slots of a shared `Ring` are reachable only through one producer and one
-// consumer, neither of which is `Sync`, so no two threads ever hold references to one slot.
-// Observers read atomic words.
-unsafe impl<T: Send> Sync for Ring<T> {}
+// SAFETY: the protocol above gives each slot one owner at a time. The slots of a ring are reachable
+// only through one producer and one consumer, neither of which is `Sync`, so no two threads ever
+// hold references to one slot. Observers read atomic words.
+unsafe impl<T: Send> Sync for Slot<T> {}
 
-impl<T> Ring<T> {
+impl Header {
     #[inline]
     fn claim_unsignaled(&self) -> u32 {
         // Acquire: what the posts of the counted requests reserved is visible to the thread that
@@ -381,15 +432,16 @@ impl<T> Ring<T> {
             }
         }
     }
+}
 
-    #[inline(always)]
-    fn slot(&self, seq: u32) -> &UnsafeCell<T> {
-        let slot_index = seq as usize & self.slots.len().wrapping_sub(1);
-        debug_assert!(slot_index < self.slots.len());
-        // SAFETY: the number of slots is a power of two and at least one, so the masked index is in
-        // range.
-        &unsafe { self.slots.get_unchecked(slot_index) }.0
-    }
+/// Returns the slot of a sequence number in a ring of `depth` slots.
+#[inline(always)]
+fn slot<T>(ring: &Parts<Header, Slot<T>>, depth: u32, seq: u32) -> &UnsafeCell<T> {
+    let at = seq & depth.wrapping_sub(1);
+    debug_assert!(at < depth);
+    // SAFETY: the number of slots is a power of two and at least one, so the masked index is in
+    // range.
+    &unsafe { ring.entry(at as usize) }.0
 }
 
 #[cfg(all(test, not(loom)))]

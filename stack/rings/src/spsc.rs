@@ -18,8 +18,9 @@ use core::mem::MaybeUninit;
 
 use crossbeam_utils::CachePadded;
 
+use crate::block::{Block, BlockMemory, Parts, PlainData};
 use crate::end_state::{EndState, NotSync};
-use crate::sync::{Arc, UnsafeCell};
+use crate::sync::UnsafeCell;
 
 /// The largest number of slots: indices wrap at 32 bits and must distinguish full from empty.
 const CAPACITY_MAX: usize = 1 << 30;
@@ -35,14 +36,23 @@ const CAPACITY_MAX: usize = 1 << 30;
 /// assert_eq!(consumer.pop(), Some("one"));
 /// ```
 pub fn channel<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
-    let capacity = capacity.clamp(1, CAPACITY_MAX).next_power_of_two();
-    let ring = Arc::new(Ring {
-        producer: CachePadded::new(EndState::new()),
-        consumer: CachePadded::new(EndState::new()),
-        slots: (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
-    });
-    let producer = Producer { ring: ring.clone(), tail: 0, staged: 0, cached_head: 0, not_sync: PhantomData };
-    (producer, Consumer { ring, head: 0, cached_tail: 0, not_sync: PhantomData })
+    let slots = slots_for(capacity);
+    let header =
+        Header { producer: CachePadded::new(EndState::new()), consumer: CachePadded::new(EndState::new()) };
+    let empty = || Slot(UnsafeCell::new(MaybeUninit::uninit()));
+    let ring: Ring<T> = Block::on_heap(header, slots, empty, drop_left);
+    (Producer::of(ring.clone(), slots), Consumer::of(ring, slots))
+}
+
+/// Returns the bytes of memory that a ring for `capacity` values needs, at a multiple of 128 bytes
+/// and of the alignment of the values.
+pub fn memory_bytes<T>(capacity: usize) -> usize {
+    Ring::<T>::layout(slots_for(capacity) as usize).map_or(usize::MAX, |layout| layout.size())
+}
+
+/// Returns the number of slots of a ring.
+fn slots_for(capacity: usize) -> u32 {
+    capacity.clamp(1, CAPACITY_MAX).next_power_of_two() as u32
 }
 
 /// The producer's end. It is `Send` but not `Sync`: one thread uses it at a time.
@@ -52,7 +62,9 @@ pub fn channel<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 /// shared_between_threads(ironwarp_rings::spsc::channel::<u8>(1).0);
 /// ```
 pub struct Producer<T> {
-    ring: Arc<Ring<T>>,
+    ring: Ring<T>,
+    /// The number of slots, as this end knows it.
+    slots: u32,
     /// The published index.
     tail: u32,
     /// The index of the next value.
@@ -64,14 +76,30 @@ pub struct Producer<T> {
 
 /// The consumer's end. It is `Send` but not `Sync`: one thread uses it at a time.
 pub struct Consumer<T> {
-    ring: Arc<Ring<T>>,
+    ring: Ring<T>,
+    /// The number of slots, as this end knows it.
+    slots: u32,
     head: u32,
     /// The producer's index when it was last read.
     cached_tail: u32,
     not_sync: NotSync,
 }
 
+impl<T: PlainData> Producer<T> {
+    /// Returns the producer of a ring in the caller's memory; `None` if [`memory_bytes`] are not
+    /// there. It goes on behind the values of a producer before it.
+    pub fn attach(memory: BlockMemory, capacity: usize) -> Option<Self> {
+        let slots = slots_for(capacity);
+        Some(Self::of(Block::attach(memory, slots as usize)?, slots))
+    }
+}
+
 impl<T> Producer<T> {
+    fn of(ring: Ring<T>, slots: u32) -> Self {
+        let (tail, cached_head) = (ring.header().producer.attach(), ring.header().consumer.published());
+        Producer { ring, slots, tail, staged: tail, cached_head, not_sync: PhantomData }
+    }
+
     /// Adds a value and publishes it together with all staged values.
     ///
     /// # Errors
@@ -94,7 +122,7 @@ impl<T> Producer<T> {
         }
         // SAFETY: the ring has room, so the slot belongs to the producer and holds no value. The
         // producer is not `Sync`, so one thread at a time is here.
-        self.ring.slot(self.staged).with_mut(|slot| unsafe { (*slot).write(value) });
+        slot(&self.ring, self.slots, self.staged).with_mut(|slot| unsafe { (*slot).write(value) });
         self.staged = self.staged.wrapping_add(1);
         Ok(())
     }
@@ -104,7 +132,7 @@ impl<T> Producer<T> {
     pub fn publish(&mut self) {
         if self.tail != self.staged {
             self.tail = self.staged;
-            self.ring.producer.publish(self.tail);
+            self.ring.header().producer.publish(self.tail);
         }
     }
 
@@ -113,7 +141,7 @@ impl<T> Producer<T> {
     #[inline]
     pub fn has_room(&mut self, values: usize) -> bool {
         self.cached_free() >= values || {
-            self.cached_head = self.ring.consumer.published();
+            self.cached_head = self.ring.header().consumer.published();
             self.cached_free() >= values
         }
     }
@@ -121,31 +149,44 @@ impl<T> Producer<T> {
     /// Returns the number of free slots according to the cached consumer index.
     fn cached_free(&self) -> usize {
         let taken = self.staged.wrapping_sub(self.cached_head) as usize;
-        debug_assert!(taken <= self.capacity());
         self.capacity().wrapping_sub(taken)
     }
 
     /// Returns the number of slots.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.ring.slots.len()
+        self.slots as usize
     }
 
     /// Returns whether the consumer was dropped.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
-        self.ring.consumer.is_dropped()
+        self.ring.header().consumer.is_dropped()
     }
 }
 
 impl<T> Drop for Producer<T> {
     fn drop(&mut self) {
         self.publish();
-        self.ring.producer.mark_dropped();
+        self.ring.header().producer.mark_dropped();
+    }
+}
+
+impl<T: PlainData> Consumer<T> {
+    /// Returns the consumer of a ring in the caller's memory; `None` if [`memory_bytes`] are not
+    /// there. It goes on behind the values that a consumer before it took.
+    pub fn attach(memory: BlockMemory, capacity: usize) -> Option<Self> {
+        let slots = slots_for(capacity);
+        Some(Self::of(Block::attach(memory, slots as usize)?, slots))
     }
 }
 
 impl<T> Consumer<T> {
+    fn of(ring: Ring<T>, slots: u32) -> Self {
+        let head = ring.header().consumer.attach();
+        Consumer { ring, slots, head, cached_tail: head, not_sync: PhantomData }
+    }
+
     /// Removes the oldest value.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<T> {
@@ -155,9 +196,10 @@ impl<T> Consumer<T> {
         // SAFETY: the slot lies between `head` and `tail`: the producer has written and published
         // it, and does not access it before the consumer's index passes it. `head` advances next,
         // so the value is moved out once.
-        let value = self.ring.slot(self.head).with(|slot| unsafe { (*slot).assume_init_read() });
+        let value =
+            slot(&self.ring, self.slots, self.head).with(|slot| unsafe { (*slot).assume_init_read() });
         self.head = self.head.wrapping_add(1);
-        self.ring.consumer.publish(self.head);
+        self.ring.header().consumer.publish(self.head);
         Some(value)
     }
 
@@ -169,7 +211,7 @@ impl<T> Consumer<T> {
         }
         // SAFETY: as in `pop`. The returned reference borrows `self`, so nothing can be popped
         // meanwhile.
-        Some(self.ring.slot(self.head).with(|slot| unsafe { (*slot).assume_init_ref() }))
+        Some(slot(&self.ring, self.slots, self.head).with(|slot| unsafe { (*slot).assume_init_ref() }))
     }
 
     /// Returns a lower bound of the values in the ring. Reads the producer's index only if the
@@ -177,7 +219,7 @@ impl<T> Consumer<T> {
     #[inline]
     pub fn available(&mut self) -> usize {
         if self.head == self.cached_tail {
-            self.cached_tail = self.ring.producer.published();
+            self.cached_tail = self.ring.header().producer.published();
         }
         self.cached_tail.wrapping_sub(self.head) as usize
     }
@@ -185,13 +227,13 @@ impl<T> Consumer<T> {
     /// Returns the number of slots.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.ring.slots.len()
+        self.slots as usize
     }
 
     /// Returns whether the producer was dropped. Its published values can still be popped.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
-        self.ring.producer.is_dropped()
+        self.ring.header().producer.is_dropped()
     }
 }
 
@@ -202,7 +244,7 @@ impl<T: Copy> Consumer<T> {
     pub fn pop_into(&mut self, into: &mut [T]) -> usize {
         let cached = self.cached_tail.wrapping_sub(self.head) as usize;
         if cached < into.len() {
-            self.cached_tail = self.ring.producer.published();
+            self.cached_tail = self.ring.header().producer.published();
         }
         let count = (self.cached_tail.wrapping_sub(self.head) as usize).min(into.len());
         match into {
@@ -211,7 +253,7 @@ impl<T: Copy> Consumer<T> {
             [place, ..] if count == 1 => self.copy_next(place),
             _ => into.iter_mut().take(count).for_each(|place| self.copy_next(place)),
         }
-        self.ring.consumer.publish(self.head);
+        self.ring.header().consumer.publish(self.head);
         count
     }
 
@@ -223,50 +265,53 @@ impl<T: Copy> Consumer<T> {
         // SAFETY: as in `pop`: the slot is published, and the producer does not access it before
         // the consumer's index is. The values are `Copy`, so a copy that is left in a slot owns
         // nothing.
-        *place = self.ring.slot(self.head).with(|slot| unsafe { (*slot).assume_init_read() });
+        *place = slot(&self.ring, self.slots, self.head).with(|slot| unsafe { (*slot).assume_init_read() });
         self.head = self.head.wrapping_add(1);
     }
 }
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
-        self.ring.consumer.mark_dropped();
+        self.ring.header().consumer.mark_dropped();
     }
 }
 
-struct Ring<T> {
+/// A header and the slots.
+type Ring<T> = Block<Header, Slot<T>>;
+
+#[repr(C)]
+struct Header {
     /// Publishes `tail`.
     producer: CachePadded<EndState>,
     /// Publishes `head`.
     consumer: CachePadded<EndState>,
-    slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
 }
 
-// SAFETY: the ring only moves values, and the protocol above gives each slot one owner at a time.
-unsafe impl<T: Send> Send for Ring<T> {}
-// SAFETY: as above; a shared `Ring` is reachable only through one `Producer` and one `Consumer`.
-unsafe impl<T: Send> Sync for Ring<T> {}
+#[repr(transparent)]
+struct Slot<T>(UnsafeCell<MaybeUninit<T>>);
 
-impl<T> Ring<T> {
-    #[inline(always)]
-    fn slot(&self, index: u32) -> &UnsafeCell<MaybeUninit<T>> {
-        let slot_index = index as usize & self.slots.len().wrapping_sub(1);
-        debug_assert!(slot_index < self.slots.len());
-        // SAFETY: the number of slots is a power of two and at least one, so the masked index is in
-        // range.
-        unsafe { self.slots.get_unchecked(slot_index) }
-    }
+// SAFETY: a ring only moves values, and the protocol above gives each slot one owner at a time. It
+// is reachable only through one `Producer` and one `Consumer`.
+unsafe impl<T: Send> Sync for Slot<T> {}
+
+/// Returns the slot of an index in a ring of `slots` slots.
+#[inline(always)]
+fn slot<T>(ring: &Parts<Header, Slot<T>>, slots: u32, index: u32) -> &UnsafeCell<MaybeUninit<T>> {
+    let at = index & slots.wrapping_sub(1);
+    debug_assert!(at < slots);
+    // SAFETY: the number of slots is a power of two and at least one, so the masked index is in
+    // range.
+    &unsafe { ring.entry(at as usize) }.0
 }
 
-impl<T> Drop for Ring<T> {
-    fn drop(&mut self) {
-        let (mut head, tail) = (self.consumer.published(), self.producer.published());
-        while head != tail {
-            // SAFETY: both ends were dropped after they published their last index. The slots
-            // between the two indices hold values that were not popped.
-            self.slot(head).with_mut(|slot| unsafe { (*slot).assume_init_drop() });
-            head = head.wrapping_add(1);
-        }
+/// Drops the values that were not popped, after both ends.
+fn drop_left<T>(ring: &Parts<Header, Slot<T>>, slots: u32) {
+    let (mut head, tail) = (ring.header().consumer.published(), ring.header().producer.published());
+    while head != tail {
+        // SAFETY: both ends were dropped after they published their last index. The slots between
+        // the two indices hold values that were not popped.
+        slot(ring, slots, head).with_mut(|slot| unsafe { (*slot).assume_init_drop() });
+        head = head.wrapping_add(1);
     }
 }
 
@@ -359,8 +404,8 @@ mod tests {
         let before_wrap = u32::MAX - 2;
         (producer.tail, producer.staged, producer.cached_head) = (before_wrap, before_wrap, before_wrap);
         (consumer.head, consumer.cached_tail) = (before_wrap, before_wrap);
-        producer.ring.producer.publish(before_wrap);
-        producer.ring.consumer.publish(before_wrap);
+        producer.ring.header().producer.publish(before_wrap);
+        producer.ring.header().consumer.publish(before_wrap);
         for value in 0..20 {
             producer.push(value).unwrap();
             producer.push(value + 100).unwrap();

@@ -10,6 +10,7 @@ use crate::sync::{AtomicU8, Ordering, fence};
 
 /// The state, as a number.
 #[derive(Debug)]
+#[repr(transparent)]
 pub struct SharedState(AtomicU8);
 
 impl SharedState {

@@ -64,6 +64,6 @@ fn bytes_per_qp(reads: u16) -> usize {
 fn an_idle_queue_pair_takes_no_more_memory_than_recorded() {
     let (without_reads, with_reads) = (bytes_per_qp(1), bytes_per_qp(16));
     println!("{without_reads} bytes with IRD and ORD 1, {with_reads} with 16");
-    assert!(without_reads <= 2668, "{without_reads}");
-    assert!(with_reads <= 2658, "{with_reads}");
+    assert!(without_reads <= 2466, "{without_reads}");
+    assert!(with_reads <= 2456, "{with_reads}");
 }

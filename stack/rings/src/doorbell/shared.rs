@@ -11,7 +11,8 @@ use core::ops::Range;
 use crossbeam_utils::CachePadded;
 
 use super::DoorbellFlag;
-use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::block::{Block, BlockMemory};
+use crate::sync::{AtomicU64, Ordering};
 
 /// The bit of [`SharedState::attention`] after the ring overflowed; the bits below it are groups.
 const OVERFLOWED: u64 = 1 << GROUPS;
@@ -23,11 +24,11 @@ const GROUPS: u32 = 63;
 /// and two more read-modify-writes if the flag was clear.
 #[derive(Clone)]
 pub struct SharedDoorbell {
-    state: Arc<SharedState>,
+    state: SharedState,
 }
 
 impl SharedDoorbell {
-    pub(super) fn new(state: Arc<SharedState>) -> Self {
+    pub(super) fn new(state: SharedState) -> Self {
         SharedDoorbell { state }
     }
 
@@ -38,7 +39,7 @@ impl SharedDoorbell {
     /// waits for it.
     #[inline]
     pub fn ring(&self, id: u32, bell: &DoorbellFlag) -> bool {
-        if bell.pending.swap(true, Ordering::AcqRel) {
+        if bell.set() {
             return false;
         }
         self.state.list(id);
@@ -47,41 +48,66 @@ impl SharedDoorbell {
 }
 
 /// What the sender, the threads and the receiver share.
+#[derive(Clone)]
 pub(super) struct SharedState {
-    /// Bit 63: the ring overflowed. Every other bit: a group has a word that is not zero.
-    attention: CachePadded<AtomicU64>,
-    words: Box<[AtomicU64]>,
+    bits: Block<Attention, AtomicU64>,
+    /// The number of words of bits, as this end knows it.
+    words: u32,
     words_in_group: u32,
 }
 
+/// Bit 63: the ring overflowed. Every other bit: a group has a word that is not zero.
+type Attention = CachePadded<AtomicU64>;
+
 impl SharedState {
     pub(super) fn new(queues: u32) -> Self {
-        let words = queues.div_ceil(u64::BITS).max(1);
-        SharedState {
-            attention: CachePadded::new(AtomicU64::new(0)),
-            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            words_in_group: words.div_ceil(GROUPS),
-        }
+        let words = words_for(queues as usize);
+        let zero = || AtomicU64::new(0);
+        Self::of(Block::on_heap(CachePadded::new(zero()), words, zero, |_, _| ()), words)
+    }
+
+    fn of(bits: Block<Attention, AtomicU64>, words: u32) -> Self {
+        SharedState { bits, words, words_in_group: words.div_ceil(GROUPS) }
+    }
+
+    pub(super) fn attach(memory: BlockMemory, queues: usize) -> Option<Self> {
+        let words = words_for(queues);
+        Some(Self::of(Block::attach(memory, words as usize)?, words))
+    }
+
+    pub(super) fn memory_bytes(queues: usize) -> usize {
+        let layout = Block::<Attention, AtomicU64>::layout(words_for(queues) as usize);
+        layout.map_or(usize::MAX, |layout| layout.size())
+    }
+
+    fn word(&self, word: u32) -> Option<&AtomicU64> {
+        // SAFETY: the block has this many words.
+        (word < self.words).then(|| unsafe { self.bits.entry(word as usize) })
     }
 
     pub(super) fn set_overflowed(&self) {
-        self.attention.fetch_or(OVERFLOWED, Ordering::Release);
+        self.bits.header().fetch_or(OVERFLOWED, Ordering::Release);
     }
 
     /// Returns whether the ring overflowed or a bit is set.
     #[inline(always)]
     pub(super) fn has_attention(&self) -> bool {
-        self.attention.load(Ordering::Relaxed) != 0
+        self.bits.header().load(Ordering::Relaxed) != 0
     }
 
     fn list(&self, id: u32) {
         let word = id / u64::BITS;
-        let Some(bits) = self.words.get(word as usize) else { return };
+        let Some(bits) = self.word(word) else { return };
         // Acquire: if the receiver has taken the word, this thread sets the group after the
         // receiver took it.
         bits.fetch_or(1 << (id % u64::BITS), Ordering::AcqRel);
-        self.attention.fetch_or(1 << (word / self.words_in_group), Ordering::AcqRel);
+        self.bits.header().fetch_or(1 << (word / self.words_in_group), Ordering::AcqRel);
     }
+}
+
+/// Returns the words of bits for queues.
+fn words_for(queues: usize) -> u32 {
+    u32::try_from(queues).unwrap_or(u32::MAX).div_ceil(u64::BITS).max(1)
 }
 
 /// What the receiver still has to visit besides the ring.
@@ -103,7 +129,7 @@ impl Listed {
     /// during a rescan: queues visited before may have new work.
     #[cold]
     pub(super) fn take(&mut self, state: &SharedState, queues: u32) {
-        let attention = state.attention.swap(0, Ordering::AcqRel);
+        let attention = state.bits.header().swap(0, Ordering::AcqRel);
         if attention & OVERFLOWED != 0 {
             self.rescan = 0..queues;
         }
@@ -123,7 +149,7 @@ impl Listed {
         while self.bits == 0 {
             let word = self.next_word(state)?;
             self.first = word * u64::BITS;
-            self.bits = state.words.get(word as usize)?.swap(0, Ordering::AcqRel);
+            self.bits = state.word(word)?.swap(0, Ordering::AcqRel);
         }
         let bit = self.bits.trailing_zeros();
         self.bits &= self.bits - 1;
@@ -135,7 +161,7 @@ impl Listed {
             let group = self.groups.trailing_zeros();
             self.groups &= self.groups - 1;
             let first = group * state.words_in_group;
-            self.words = first..(first + state.words_in_group).min(state.words.len() as u32);
+            self.words = first..(first + state.words_in_group).min(state.words);
         }
         self.words.next()
     }

@@ -82,8 +82,8 @@ fn sequence_numbers_wrap() {
     let before_wrap = u32::MAX - 2;
     (producer.tail, producer.staged, producer.cached_head) = (before_wrap, before_wrap, before_wrap);
     (consumer.head, consumer.cached_tail) = (before_wrap, before_wrap);
-    producer.ring.producer.end.publish(before_wrap);
-    producer.ring.consumer.end.publish(before_wrap);
+    producer.ring.header().producer.end.publish(before_wrap);
+    producer.ring.header().consumer.end.publish(before_wrap);
     for value in 0..20 {
         let seq = producer.post(|slot| *slot = value).unwrap();
         producer.post(|slot| *slot = value + 100).unwrap();
@@ -102,12 +102,12 @@ fn unsignaled_requests_are_claimed_once_also_where_their_count_wraps() {
     let (producer, mut consumer) = ring::<u64>(1);
     let observer = producer.observer();
     consumer.unsignaled = u32::MAX - 1;
-    producer.ring.producer.claimed.store(u32::MAX - 1, Ordering::Relaxed);
+    producer.ring.header().producer.claimed.store(u32::MAX - 1, Ordering::Relaxed);
     consumer.add_unsignaled(1);
     assert_eq!((producer.claim_unsignaled(), observer.claim_unsignaled()), (1, 0));
     consumer.add_unsignaled(3);
     assert_eq!((observer.claim_unsignaled(), producer.claim_unsignaled()), (3, 0));
-    assert_eq!(producer.ring.producer.claimed.load(Ordering::Relaxed), 2);
+    assert_eq!(producer.ring.header().producer.claimed.load(Ordering::Relaxed), 2);
 }
 
 #[test]

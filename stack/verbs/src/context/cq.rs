@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ironwarp_iwarp::Completion;
+use ironwarp_rings::block::Shared;
 use ironwarp_rings::notify::NotifyState;
 use ironwarp_rings::spsc;
 use ironwarp_types::QpNum;
@@ -47,7 +48,7 @@ pub(super) struct AppCq {
     /// Other threads post requests that complete here.
     has_threads: bool,
     pub(super) users: u32,
-    armed: Arc<NotifyState>,
+    armed: Shared<NotifyState>,
     eventfd: Arc<OwnedFd>,
 }
 
@@ -125,7 +126,7 @@ impl Context {
         check_depth(depth)?;
         check_core(core, self.cores.len())?;
         let eventfd = Arc::new(eventfd()?);
-        let armed = Arc::new(NotifyState::default());
+        let armed = Shared::new(NotifyState::default());
         let reservations = Arc::new(CqReservations::new(depth));
         cores_of(core, self.cores.len()).try_for_each(|core| self.check_worker(core))?;
         let serial = next_handle_id();

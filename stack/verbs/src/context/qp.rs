@@ -4,10 +4,10 @@
 //! connection.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_mem::Access;
+use ironwarp_rings::block::Shared;
 use ironwarp_rings::slots;
 use ironwarp_types::Flow;
 
@@ -47,7 +47,7 @@ pub(super) struct AppQp {
     srq: Option<SharedReceiveQueue>,
     /// The core to connect from.
     core: Option<u16>,
-    shared: Arc<QpShared>,
+    shared: Shared<QpShared>,
     max_sge: u16,
     inline_bytes: u16,
     /// As published to `shared`.
@@ -87,7 +87,7 @@ impl Context {
         // With a shared queue the core fills the ring itself, one receive at a time.
         let (rq, rq_core) = slots::ring(if attr.srq.is_some() { 1 } else { attr.recv_depth as usize });
         let (rq, rq_producer) = if attr.srq.is_some() { (None, Some(rq)) } else { (Some(rq), None) };
-        let shared = Arc::new(QpShared::new());
+        let shared = Shared::new(QpShared::new());
         // At most 16 and 256.
         let (max_sge, inline_bytes) = (attr.max_sge as u16, attr.inline_bytes as u16);
         let app = AppQp {

@@ -12,7 +12,9 @@ use core::net::SocketAddr;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+use ironwarp_iwarp::{Completion, RecvWqe, SendWqe};
 use ironwarp_mem::{Access, AtomicOp, AtomicTarget};
+use ironwarp_rings::block::PlainData;
 use ironwarp_rings::{doorbell, spsc};
 
 pub(crate) use super::handover::Handover;
@@ -76,11 +78,15 @@ pub(crate) enum FirstStep {
     Abort,
 }
 
-/// Messages own nothing, and no thread's data: `Copy` excludes what frees memory, `Sync` most of
-/// what refers to some.
-const fn is_plain_data<T: Copy + Send + Sync + 'static>() {}
-const _: () = is_plain_data::<ControlMessage>();
-const _: () = is_plain_data::<Notification>();
+/// What the rings between a context and a core carry is plain data.
+const fn is_plain_data<T: PlainData>() {}
+const _: () = {
+    is_plain_data::<ControlMessage>();
+    is_plain_data::<Notification>();
+    is_plain_data::<SendWqe>();
+    is_plain_data::<RecvWqe>();
+    is_plain_data::<Completion>();
+};
 
 /// A context's end of the rings to one core.
 pub(crate) struct CoreChannel {

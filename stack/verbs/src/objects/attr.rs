@@ -183,9 +183,9 @@ pub(crate) fn check_range(
     if ok { Ok(()) } else { Err(VerbsError::OutOfRange { what, value, allowed }) }
 }
 
-/// What the core and the application share of a queue pair. On a cache line of its own, since both
-/// write it.
-#[repr(align(64))]
+/// What the core and the application share of a queue pair, in a block of its own. On a cache line
+/// of its own, since both write it.
+#[repr(C, align(64))]
 pub(crate) struct QpShared {
     /// The doorbell's flag.
     pub(crate) bell: DoorbellFlag,

@@ -5,10 +5,9 @@
 //! with an error is not posted. A request is written into the queue's own slot and not copied
 //! again.
 
-use std::sync::Arc;
-
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{RecvWqe, SendFlags, SendOpcode, SendWqe};
+use ironwarp_rings::block::Shared;
 use ironwarp_rings::slots::{SlotObserver, SlotProducer};
 use ironwarp_types::limits::MESSAGE_BYTES_MAX;
 
@@ -20,7 +19,7 @@ use crate::wr::{RecvWr, SendWr, Source};
 /// The end that posts to the send queue.
 pub(in crate::context) struct SendEnd {
     pub(super) sq: SlotProducer<SendWqe>,
-    pub(super) shared: Arc<QpShared>,
+    pub(super) shared: Shared<QpShared>,
     /// As last published by the context.
     pub(super) control: QpControl,
     pub(super) max_sge: u16,

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ironwarp_iwarp::Completion;
+use ironwarp_rings::block::Shared;
 use ironwarp_rings::notify::NotifyState;
 
 use super::Home;
@@ -25,7 +26,7 @@ pub struct CqPoller {
     end: Option<CqEnd>,
     home: Arc<Home<CqEnd>>,
     reservations: Arc<CqReservations>,
-    armed: Arc<NotifyState>,
+    armed: Shared<NotifyState>,
     eventfd: Arc<OwnedFd>,
 }
 
@@ -35,7 +36,7 @@ impl CqPoller {
         end: CqEnd,
         home: Arc<Home<CqEnd>>,
         reservations: Arc<CqReservations>,
-        (armed, eventfd): (Arc<NotifyState>, Arc<OwnedFd>),
+        (armed, eventfd): (Shared<NotifyState>, Arc<OwnedFd>),
     ) -> Self {
         CqPoller { cq, end: Some(end), home, reservations, armed, eventfd }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ironwarp_rings::block::Shared;
 use ironwarp_rings::doorbell::SharedDoorbell;
 
 use super::Home;
@@ -210,7 +211,7 @@ impl Drop for RecvPoster {
 #[derive(Clone)]
 pub(in crate::context) struct QpLink {
     pub(in crate::context) qp: QueuePair,
-    pub(in crate::context) shared: Arc<QpShared>,
+    pub(in crate::context) shared: Shared<QpShared>,
     pub(in crate::context) cores: Arc<[CoreDoorbell]>,
 }
 

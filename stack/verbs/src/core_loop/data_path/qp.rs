@@ -1,7 +1,6 @@
 //! Queue pairs, the core's half: the rings, the stream and the state of the connection.
 
 use core::any::Any;
-use std::sync::Arc;
 
 use ironwarp_arch::{prefetch_read, prefetch_read_all};
 use ironwarp_iwarp::mpa::startup::ReadDepths;
@@ -10,6 +9,7 @@ use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
 
 use ironwarp_llp::{ConnId, Events, Timeouts};
 use ironwarp_mem::{Access, CoreMem};
+use ironwarp_rings::block::Shared;
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::PdId;
@@ -26,7 +26,7 @@ pub(crate) struct QpSetup {
     pub(crate) pd: PdId,
     /// The protection domain of its receives.
     pub(crate) recv_pd: PdId,
-    pub(crate) shared: Arc<QpShared>,
+    pub(crate) shared: Shared<QpShared>,
     pub(crate) sq: SlotConsumer<SendWqe>,
     pub(crate) rq: SlotConsumer<RecvWqe>,
     /// The producer of the receive ring, if receives come from a shared queue.
@@ -62,7 +62,7 @@ impl QpSetup {
 #[repr(align(64))]
 pub(crate) struct QpCore<L: Lower> {
     pub(crate) handle: QueuePair,
-    pub(crate) shared: Arc<QpShared>,
+    pub(crate) shared: Shared<QpShared>,
     pub(crate) sq: SlotConsumer<SendWqe>,
     pub(crate) rq: SlotConsumer<RecvWqe>,
     rq_producer: Option<SlotProducer<RecvWqe>>,
@@ -161,7 +161,7 @@ impl<L: Lower> QpCore<L> {
 }
 
 const _: () =
-    assert!(size_of::<QpCore<crate::core_loop::MpaOverTcp<ironwarp_port::memory::MemoryPort>>>() == 576);
+    assert!(size_of::<QpCore<crate::core_loop::MpaOverTcp<ironwarp_port::memory::MemoryPort>>>() == 640);
 
 /// The core's half of a queue pair as a context sees it, which knows no lower layer. The core casts
 /// it back when it arrives.

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ironwarp_iwarp::{Completion, CompletionFlags, CompletionStatus};
+use ironwarp_rings::block::Shared;
 use ironwarp_rings::notify::NotifyState;
 use ironwarp_rings::spsc;
 
@@ -20,7 +21,7 @@ pub(crate) struct CqCore {
     pub(super) handle: CompletionQueue,
     ring: CqRing,
     pub(super) reservations: Arc<CqReservations>,
-    armed: Arc<NotifyState>,
+    armed: Shared<NotifyState>,
     eventfd: Arc<OwnedFd>,
     /// Completions were added since the last notification.
     pub(super) has_new_completions: bool,
@@ -36,7 +37,7 @@ pub(crate) struct CqParts {
     pub(crate) handle: CompletionQueue,
     pub(crate) ring: CqRing,
     pub(crate) reservations: Arc<CqReservations>,
-    pub(crate) armed: Arc<NotifyState>,
+    pub(crate) armed: Shared<NotifyState>,
     pub(crate) eventfd: Arc<OwnedFd>,
 }
 

@@ -66,7 +66,7 @@ impl SrqCore {
         if !cq.reservations.try_reserve() {
             return Err(SrqError::CqFull);
         }
-        if rq_producer.post(|slot| slot.clone_from(wqe)).is_err() {
+        if rq_producer.post(|slot| *slot = *wqe).is_err() {
             // A queue pair requests the next receive when its last one is done, so its ring has
             // room.
             cq.reservations.release(1);
