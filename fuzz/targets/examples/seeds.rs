@@ -173,51 +173,82 @@ fn capi() -> [(&'static str, Vec<u8>); 6] {
     const POLL: u8 = 12;
     // A piece of 64 bytes of the first memory.
     let piece = [0, 1, 0, 64, 0];
-    let receives =
-        |end| [&[6, end, 0, 2][..], &[&[1][..], &piece].concat().repeat(3), &[0, 0, 0, POLL]].concat();
-    let reap = |end| vec![8, end, 0, 0, 16, 0, POLL];
-    let send = |opcode: u8, flags: u8| {
-        let single = matches!(opcode, 2 | 5..=7 | 9..);
-        let request = [&[0, 0, 0, 0, 0, 0, opcode, 0, flags][..], &[u8::from(!single)], &piece].concat();
-        [&request[..], &[0, 8, 0, 5, 0, 9, 7, 0, 0, 3, 0, 0, POLL]].concat()
+    let receives = |end, kind| {
+        let pieces = [&[1][..], &piece].concat().repeat(3);
+        [&[40, end, kind, 0, 0, 0, 0, 0, 0, 0, 0, 2][..], &pieces, &[0, POLL]].concat()
     };
+    let reap = |end, by_end: bool| vec![56, end, u8::from(!by_end) * 64, 0, 0, 0, 0, 0, 16, 0, POLL];
+    let send_by = |by_end: bool, opcode: u8, flags: u8| {
+        let single = matches!(opcode, 2 | 5..=7 | 9..);
+        let handles = [0, 0, u8::from(!by_end) * 64, 0, 0, 0, 0, 0, 0, 0];
+        // A word is eight bytes.
+        let piece = if matches!(opcode, 5..=7) { [0, 1, 8, 0, 128] } else { piece };
+        let request = [&[opcode, 0, flags, u8::from(!single)][..], &piece, &[0, 8, 0, 5, 0, 9, 7, 0, 0, 3]];
+        [&handles[..], &request.concat(), &[0, 0, POLL]].concat()
+    };
+    let send = |opcode, flags| send_by(false, opcode, flags);
+    let listed = |name, arguments: &[u8]| [&[listed_kind(name), 0][..], arguments, &[POLL]].concat();
     // Written, read, sent, with Immediate Data; atomic operations; tags.
     let messages: Vec<u8> = [0, 1, 2, 3, 4, 0].iter().flat_map(|&opcode| send(opcode, 1)).collect();
+    let end = listed("iw_disconnect", &[0, 0, 0]);
     let words: Vec<u8> = [5, 6, 7, 11].iter().flat_map(|&opcode| send(opcode, 5)).collect();
-    let tags =
-        [vec![13, 0, 0, 0, 1, 0, 0, 13, 0, 0, 0, 0, 0, 0], send(9, 1), send(10, 1), send(8, 9)].concat();
-    let end = vec![19, 0, 0, 0, 1, 15];
-    let local = vec![15, 0, 0, 0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, POLL];
+    let local = [&[90, 0, 0, 0, 0, 0, 0, 1, 1][..], &[1; 8], &[0; 8], &[0, 9, 0, POLL]].concat();
+    let tags = [
+        listed("iw_mw_create", &[0, 0, 0, 0]),
+        listed("iw_fast_mr_create", &[0, 0, 0, 0]),
+        send(9, 1),
+        send(10, 1),
+        send(8, 9),
+    ];
     // Queues with attributes, split from their context: a request of each end, and the ends' own
     // calls.
-    let queues =
-        [vec![38, 0, 0, 16, 0, 1, 0, 0, 0, 0, POLL], vec![38, 0, 0, 16, 0, 0, 0, 2, 0, 0, 0, 0, POLL]];
-    let ends = [vec![32, 0, 0, 0, 0, 0, 0, 0, 0, POLL], vec![32, 0, 0, 2, 0, 0, 0, 0, POLL]];
-    let shared = vec![32, 0, 0, 3, 0, 0, 0, 0, POLL];
-    let by_end = [&[33, 0, 0][..], &send(1, 1)[4..]].concat();
-    let list = |prefers_srq| {
-        [&[35, 0, 0, 0, prefers_srq, 2][..], &[&[1][..], &piece].concat().repeat(3), &[0, POLL]].concat()
-    };
-    let polled = vec![36, 0, 0, 3, 16, 0, POLL, 36, 0, 0, 0, 1, POLL, 36, 0, 0, 1, 0, POLL];
-    let closed: Vec<u8> = (0..4).flat_map(|kind| [37, 0, kind, 0, POLL]).collect();
-    let parts = [queues.concat(), ends.concat(), shared, by_end, list(0), list(1), polled, closed];
-    // A capture, the log, counters of a core and of a port, a worker that waits, constants.
-    let captured = [
-        vec![39, 0, 4, 0, 0, 0, 0, 0, 0, POLL],
-        [&[39, 0, 4, 0, 0, 6][..], &short(b"cap"), &[0, POLL]].concat(),
-        vec![39, 0, 4, 0, 0, 2, POLL, 39, 0, 4, 0, 0, 4, POLL, 39, 0, 4, 0, 0, 3, POLL],
+    let split = [
+        listed("iw_cq_create_with", &[0, 0, 16, 1, 0, 0, 0]),
+        listed("iw_srq_create_with", &[0, 0, 0, 16, 2, 1, 0, 0, 0]),
+        listed("iw_qp_split", &[0, 0, 0, 0, 0]),
+        listed("iw_cq_split", &[0, 0, 0, 0]),
+        listed("iw_srq_split", &[0, 0, 0, 0]),
+        send_by(true, 1, 1),
+        receives(0, 5),
+        receives(0, 7),
+        reap(0, true),
+        listed("iw_cq_poller_arm", &[0, 0, 1]),
+        listed("iw_cq_poller_fd", &[0, 0, 0]),
+        listed("iw_send_poster_close", &[0, 0]),
+        listed("iw_recv_poster_close", &[0, 0]),
+        listed("iw_srq_poster_close", &[0, 0]),
+        listed("iw_cq_poller_close", &[0, 0]),
     ];
-    let counted = |flag| vec![39, 0, 11, 0, 0, 0, 0, 0, 0, flag, 0, 0, POLL];
-    let waits = vec![39, 0, 0, 0, 1, 0, POLL, 39, 0, 0, 0, 0, POLL, 39, 0, 15, POLL];
-    let host = [captured.concat(), vec![39, 0, 9, 1, 3, POLL], counted(1), counted(0), waits];
+    // A capture, the log, counters of a core and of a port, a worker that waits.
+    let host = [
+        listed("iw_capture_create", &[0, 0]),
+        listed("iw_worker_start_capture", &[&[0, 0, 0, 0][..], &short(b"cap")].concat()),
+        listed("iw_capture_flush", &[0, 0]),
+        listed("iw_worker_stop_capture", &[0, 0]),
+        listed("iw_capture_close", &[0, 0]),
+        vec![100, 0, 1, 3, POLL],
+        listed("iw_stack_core_counter", &[0, 0, 0, 0, 0]),
+        listed("iw_stack_port_counter", &[0, 0, 0, 0, 0]),
+        listed("iw_worker_wake_fd", &[0, 0, 0]),
+        listed("iw_worker_arm", &[0, 0]),
+    ];
+    let registered = vec![72, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2];
     [
-        ("split", parts.concat()),
+        ("split", split.concat()),
         ("host", host.concat()),
-        ("messages", [receives(1), messages, reap(0), reap(1), end].concat()),
-        ("words", [words, local, reap(0)].concat()),
-        ("tags", [tags, reap(0)].concat()),
-        ("memory", [vec![9, 0, 0, 0, 1, 0, 0, 0, 0, 2], vec![11, 0, 1, 2], vec![11, 0, 0, 2]].concat()),
+        ("messages", [receives(1, 0), messages, reap(0, false), reap(1, false), end].concat()),
+        ("words", [words, local, reap(0, false)].concat()),
+        ("tags", [tags.concat(), reap(0, false)].concat()),
+        ("memory", [registered, vec![84, 0, 1, 2], vec![84, 0, 0, 2]].concat()),
     ]
+}
+
+/// The kind of the call of a function that the target lists.
+fn listed_kind(name: &str) -> u8 {
+    let target = include_str!("../src/capi/mod.rs");
+    let (_, list) = target.split_once("listed! { call, kind;").expect("the list");
+    let mut names = list.lines().filter_map(|line| line.trim().split_once('(')).map(|(name, _)| name);
+    106 + names.position(|listed| listed == name).expect("a listed function") as u8
 }
 
 /// A step and the zeros that its fields read.

@@ -8,9 +8,6 @@ use std::ptr::{null, null_mut};
 use crate::Input;
 use capi::*;
 
-use super::host;
-use super::split::Split;
-
 pub const PORT: u16 = 4791;
 const POOL_BYTES: usize = 4096;
 
@@ -31,7 +28,11 @@ pub struct End {
     pub windows: Vec<*mut iw_mw>,
     pub fast: Vec<*mut iw_fast_mr>,
     pub captures: Vec<*mut iw_capture>,
-    pub split: Split,
+    /// The ends of split queues.
+    pub send_posters: Vec<*mut iw_send_poster>,
+    pub recv_posters: Vec<*mut iw_recv_poster>,
+    pub srq_posters: Vec<*mut iw_srq_poster>,
+    pub cq_pollers: Vec<*mut iw_cq_poller>,
     /// Connection requests are accepted at once.
     accepts: bool,
 }
@@ -101,15 +102,6 @@ pub fn pick<T: Copy>(
     all.get(byte % all.len().max(1)).copied()
 }
 
-/// Returns the pointer, or now and then null, or one that is not aligned.
-pub fn pointer<T>(input: &mut Input<'_>, pointer: *mut T) -> *mut T {
-    match input.u8() {
-        254.. => null_mut(),
-        253 if align_of::<T>() > 1 => pointer.wrapping_byte_add(1),
-        _ => pointer,
-    }
-}
-
 fn toml(cores: usize, idle: &str, last: usize) -> CString {
     // The least that a configuration may have.
     let frames = 64 + 512 * cores;
@@ -169,7 +161,11 @@ impl Program {
 
     /// Ends everything. Then no memory may be in use.
     pub fn close(mut self) {
-        host::end_log();
+        // SAFETY: there is no function any more.
+        must(unsafe { iw_set_log(None, null_mut(), IW_LOG_ERROR) });
+        assert!(iw_abi_version() == IW_ABI_VERSION && iw_now_ns() > 0);
+        // SAFETY: the text is NUL-terminated.
+        assert!(!unsafe { CStr::from_ptr(iw_version()) }.is_empty());
         self.ends.iter_mut().for_each(End::stop_threads);
         self.ends.iter_mut().for_each(|end| end.memory.retain_mut(|memory| !memory.end()));
         self.poll(4);
@@ -180,6 +176,7 @@ impl Program {
             end.memory.retain_mut(|memory| !memory.end());
             assert!(end.memory.is_empty(), "memory is in use although every worker is closed");
         }
+        must(iw_dpdk_cleanup());
     }
 }
 
@@ -204,7 +201,10 @@ impl End {
             windows: Vec::new(),
             fast: Vec::new(),
             captures: Vec::new(),
-            split: Split::default(),
+            send_posters: Vec::new(),
+            recv_posters: Vec::new(),
+            srq_posters: Vec::new(),
+            cq_pollers: Vec::new(),
             accepts: false,
         };
         // SAFETY: handles of this library, and memory for values.
@@ -251,7 +251,7 @@ impl End {
             event.size = size_of::<iw_event>() as u32;
             // SAFETY: a handle of this library, and memory for an event.
             while unsafe { iw_event_poll(self.ctxs[number], &mut event) } == 1 {
-                assert!((IW_EVENT_CONNECT_REQUEST..=IW_EVENT_OTHER).contains(&event.kind));
+                assert!((IW_EVENT_CONNECT_REQUEST..=IW_EVENT_REQUEST_ENDED).contains(&event.kind));
                 assert!(event.private_data_bytes as usize <= event.private_data.len());
                 if event.kind == IW_EVENT_CONNECT_REQUEST {
                     self.requests.push(event.request);
@@ -285,7 +285,10 @@ impl End {
             self.fast.drain(..).for_each(|fast| _ = good(iw_fast_mr_destroy(fast)));
             self.ctxs.iter().for_each(|&ctx| _ = good(iw_ctx_close(ctx)));
             // The ends of queues outlive their contexts.
-            self.split.close();
+            self.send_posters.drain(..).for_each(|end| _ = good(iw_send_poster_close(end)));
+            self.recv_posters.drain(..).for_each(|end| _ = good(iw_recv_poster_close(end)));
+            self.srq_posters.drain(..).for_each(|end| _ = good(iw_srq_poster_close(end)));
+            self.cq_pollers.drain(..).for_each(|end| _ = good(iw_cq_poller_close(end)));
             self.workers.iter().for_each(|&worker| _ = good(iw_worker_close(worker)));
             good(iw_stack_close(self.stack));
         }
