@@ -347,16 +347,23 @@ impl Context {
     /// gets the event.
     #[cold]
     fn may_report(&mut self, event: &Event) -> bool {
-        if let Some(Ok((core, slot))) = event.qp().map(|qp| self.assigned(qp)) {
-            drop(self.cores.get(core).and_then(|link| link.handover.cm_params.take(slot)));
-        }
         match *event {
             Event::PeerLacksAtomics { peer, .. } => self.cache_lacks_atomics(peer),
-            Event::Established { qp, local, remote, .. } => self.set_flow(qp, Flow { local, remote }),
+            Event::Established { qp, local, remote, .. } => {
+                self.set_flow(qp, Flow { local, remote });
+                self.free_cm_params(qp);
+            }
+            Event::Rejected { qp, .. } | Event::ConnectFailed { qp, .. } => self.free_cm_params(qp),
             Event::ListenFailed { local } => drop(self.shared.listening.release(self.number, local)),
             _ => {}
         }
         !self.is_of_split_destroy(event)
+    }
+
+    fn free_cm_params(&self, qp: QueuePair) {
+        if let Ok((core, slot)) = self.assigned(qp) {
+            drop(self.cores.get(core).and_then(|link| link.handover.cm_params.take(slot)));
+        }
     }
 
     /// Frees the core's half of an object, which is in its place, and ends a queue pair.

@@ -5,7 +5,6 @@
 //! once.
 
 use core::any::Any;
-use std::sync::Arc;
 
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
@@ -112,23 +111,25 @@ impl<L: Lower> ConnectionManager<L> {
     }
 
     fn on_control(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16, message: ControlMessage) {
-        let Some(handover) = self.handover(context) else { return };
         match message {
             ControlMessage::StartQp { slot, first } => self.start_qp(dp, now, context, slot, first),
             ControlMessage::CreateCq { slot } => {
-                if let Some(mut cq) = handover.cqs.take(slot) {
+                let half = self.handover(context).and_then(|handover| handover.cqs.take(slot));
+                if let Some(mut cq) = half {
                     cq.context = context;
                     dp.queues.insert(cq);
                 }
             }
             ControlMessage::CreateSrq { slot } => {
-                if let Some(mut srq) = handover.srqs.take(slot) {
+                let half = self.handover(context).and_then(|handover| handover.srqs.take(slot));
+                if let Some(mut srq) = half {
                     srq.context = context;
                     dp.queues.insert_srq(srq);
                 }
             }
             ControlMessage::ResizeCq { slot } if dp.queues.owns_cq(context, slot) => {
-                if let Some(ring) = handover.cq_rings.take(slot) {
+                let ring = self.handover(context).and_then(|handover| handover.cq_rings.take(slot));
+                if let Some(ring) = ring {
                     dp.queues.resize(slot, ring);
                 }
             }
@@ -137,8 +138,8 @@ impl<L: Lower> ConnectionManager<L> {
             }
             ControlMessage::DestroySrq { slot } if dp.queues.owns_srq(context, slot) => {
                 if let Some(srq) = dp.queues.remove_srq(slot) {
-                    handover.srqs.put(slot, srq);
-                    self.send_returned(context, SlotTable::SharedReceiveQueues, slot);
+                    let place = |handover: &Handover| handover.srqs.put(slot, srq);
+                    self.return_half(context, place, SlotTable::SharedReceiveQueues, slot);
                 }
             }
             ControlMessage::DestroyQp { slot, in_order } if self.owns_qp(dp, context, slot) => {
@@ -149,8 +150,8 @@ impl<L: Lower> ConnectionManager<L> {
             }
             ControlMessage::DestroyCq { slot } if dp.queues.owns_cq(context, slot) => {
                 if let Some(cq) = dp.queues.remove(slot) {
-                    handover.cqs.put(slot, cq);
-                    self.send_returned(context, SlotTable::CompletionQueues, slot);
+                    let place = |handover: &Handover| handover.cqs.put(slot, cq);
+                    self.return_half(context, place, SlotTable::CompletionQueues, slot);
                 }
             }
             ControlMessage::Listen { local } => self.listen(dp, context, local),
@@ -181,14 +182,15 @@ impl<L: Lower> ConnectionManager<L> {
     }
 
     /// Returns the tables beside the rings of a context.
-    pub(super) fn handover(&self, context: u16) -> Option<Arc<Handover>> {
-        Some(self.contexts.get(usize::from(context))?.as_ref()?.handover.clone())
+    pub(super) fn handover(&self, context: u16) -> Option<&Handover> {
+        Some(&self.contexts.get(usize::from(context))?.as_ref()?.handover)
     }
 
     /// Takes the core's half of a queue pair of a context, and carries out its first step.
     fn start_qp(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16, slot: u32, first: FirstStep) {
         let Some(handover) = self.handover(context) else { return };
-        let Some(half) = handover.qps.take(slot) else { return };
+        let (half, params) = (handover.qps.take(slot), handover.cm_params.take(slot));
+        let Some(half) = half else { return };
         let half: Box<dyn Any> = half;
         // The stack has one lower layer.
         let Ok(mut qp) = half.downcast::<QpCore<L>>() else { return };
@@ -197,7 +199,7 @@ impl<L: Lower> ConnectionManager<L> {
         qp.context = context;
         dp.queues.reset_share(slot, qp.handle, qp.share);
         dp.qps.insert(qp);
-        match (first, handover.cm_params.take(slot)) {
+        match (first, params) {
             (FirstStep::Connect { remote }, Some(params)) => self.connect(dp, now, slot, remote, params),
             (FirstStep::Accept { slot: request, generation }, Some(params)) => {
                 self.accept(dp, now, (request, generation), slot, params)
@@ -236,8 +238,17 @@ impl<L: Lower> ConnectionManager<L> {
         Notification::private_data(private_data).for_each(|part| self.send_notification(context, part));
     }
 
-    /// Reports that the core's half of an object is in its place.
-    pub(super) fn send_returned(&mut self, context: u16, table: SlotTable, slot: u32) {
+    /// Puts the core's half of an object into its place, and reports its number to the context.
+    pub(super) fn return_half(
+        &mut self,
+        context: u16,
+        put: impl FnOnce(&Handover),
+        table: SlotTable,
+        slot: u32,
+    ) {
+        if let Some(handover) = self.handover(context) {
+            put(handover);
+        }
         self.send_notification(context, Notification::Returned { table, slot });
     }
 

@@ -202,7 +202,7 @@ impl<L: Lower> ConnectionManager<L> {
     }
 
     /// Puts the parameters of a set-up that has ended into the queue pair's place. The context
-    /// frees them with the next event of the queue pair, or with its half.
+    /// frees them with the event of that end, or with the half of the queue pair.
     pub(super) fn return_params(&mut self, context: u16, slot: u32, params: Box<CmParams>) {
         if let Some(handover) = self.handover(context) {
             handover.cm_params.put(slot, params);

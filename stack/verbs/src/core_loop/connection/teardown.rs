@@ -14,7 +14,7 @@ use ironwarp_iwarp::stream::StreamState;
 use ironwarp_llp::{ConnId, Events, Timeouts, Transport};
 use ironwarp_types::Nanos;
 
-use crate::core_loop::channel::Notification;
+use crate::core_loop::channel::{Handover, Notification};
 use crate::event::{ConnectFailure, DisconnectReason};
 use crate::shared::SlotTable;
 
@@ -419,10 +419,8 @@ impl<L: Lower> ConnectionManager<L> {
         self.arm_qp(slot, Nanos::MAX);
         let Some(qp) = dp.remove_qp(slot) else { return };
         let context = qp.context;
-        if let Some(handover) = self.handover(context) {
-            handover.qps.put(slot, qp);
-        }
-        self.send_returned(context, SlotTable::QueuePairs, slot);
+        let place = |handover: &Handover| handover.qps.put(slot, qp);
+        self.return_half(context, place, SlotTable::QueuePairs, slot);
     }
 }
 
