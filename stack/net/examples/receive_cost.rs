@@ -31,7 +31,7 @@ fn frame() -> Vec<u8> {
 #[inline(never)]
 fn receive_one(net: &mut Net, wire: &mut Wire<MemoryPort>, frame: MemoryFrame) -> Option<MemoryFrame> {
     match net.on_frame(Nanos::from_secs(1), frame, wire) {
-        Some(Received::Segment(segment)) => {
+        Some(Received::Packet(segment)) => {
             black_box(segment.hash);
             Some(segment.frame)
         }

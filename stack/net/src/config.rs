@@ -69,7 +69,9 @@ pub struct NetConfig {
     pub vlan: Option<VlanTag>,
     /// Duplicate address detection.
     pub duplicate_probes: DuplicateProbes,
-    /// Hop limit and DSCP of TCP packets.
+    /// The protocol whose packets are received and sent.
+    pub transport: TransportProtocol,
+    /// Hop limit and DSCP of the transport's packets.
     pub ip_header: IpHeaderDefaults,
     /// The largest IP packet that is sent, in bytes.
     pub mtu_bytes: u16,
@@ -90,7 +92,25 @@ pub struct NetConfig {
     pub fast_path: bool,
 }
 
-/// Fields of the IP header of TCP packets.
+/// What IP must know of a transport. Its header begins with the two ports and a word that ICMP
+/// errors are compared by, as TCP's, SCTP's and UDP's do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TransportProtocol {
+    /// The number in the IP header.
+    pub number: u8,
+    /// The length of the shortest header in bytes. Shorter packets are dropped.
+    pub header_bytes_min: u8,
+    /// Packets have the Internet checksum, which covers the pseudo-header. Otherwise the transport
+    /// verifies its own.
+    pub has_internet_checksum: bool,
+}
+
+impl TransportProtocol {
+    /// RFC 9293 s3.1.
+    pub const TCP: Self = TransportProtocol { number: 6, header_bytes_min: 20, has_internet_checksum: true };
+}
+
+/// Fields of the IP header of the transport's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IpHeaderDefaults {
     /// IPv4 time to live or IPv6 hop limit. RFC 1122 s3.2.1.7 requires that it can be configured;
@@ -150,6 +170,7 @@ impl NetConfig {
             routes: ArrayVec::new(),
             vlan: None,
             duplicate_probes: DuplicateProbes::default(),
+            transport: TransportProtocol::TCP,
             ip_header: IpHeaderDefaults::default(),
             mtu_bytes,
             hash_secret,

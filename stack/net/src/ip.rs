@@ -13,7 +13,6 @@ pub(crate) const IPV4_BYTES: usize = 20;
 pub(crate) const IPV6_BYTES: usize = 40;
 
 pub(crate) const ICMP: u8 = 1;
-pub(crate) const TCP: u8 = 6;
 pub(crate) const ICMPV6: u8 = 58;
 
 /// The default hop limit. RFC 1700 recommends 64.
@@ -95,7 +94,7 @@ mod tests {
     #[test]
     fn an_ipv4_header_is_correct_in_every_field() {
         let addresses = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 168, 1, 2));
-        let mut packet = v4_header(addresses, TCP, 0xb8, 12).to_vec();
+        let mut packet = v4_header(addresses, 6, 0xb8, 12).to_vec();
         packet.resize(32, 0);
         let view = Ipv4Packet::new_checked(&packet[..]).expect("a packet");
         assert!(view.verify_checksum() && view.dont_frag());
@@ -103,9 +102,9 @@ mod tests {
             (view.src_addr(), view.dst_addr(), view.hop_limit(), view.dscp()),
             (addresses.0, addresses.1, 64, 0x2e)
         );
-        assert_eq!((view.total_len(), u8::from(view.next_header())), (32, TCP));
-        let template = v4_template(addresses, TCP, IpHeaderDefaults { hop_limit: 0, dscp: 0 });
-        let sum = u32::from(pseudo_sum(addresses.0.into(), addresses.1.into(), TCP)) + V4_FIXED_SUM;
+        assert_eq!((view.total_len(), u8::from(view.next_header())), (32, 6));
+        let template = v4_template(addresses, 6, IpHeaderDefaults { hop_limit: 0, dscp: 0 });
+        let sum = u32::from(pseudo_sum(addresses.0.into(), addresses.1.into(), 6)) + V4_FIXED_SUM;
         assert_eq!(checksum::fold(sum), checksum::fold(checksum::sum(&template)));
     }
 

@@ -6,7 +6,7 @@ use ironwarp_port::{Frame, Port, PortCaps, TxMeta, TxOffloads, Wire};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Flow, MacAddr, Nanos};
 
-use crate::config::{IpHeaderDefaults, NetConfig};
+use crate::config::{IpHeaderDefaults, NetConfig, TransportProtocol};
 use crate::core_message::Outbox;
 use crate::flow::FlowHasher;
 use crate::link::Link;
@@ -28,10 +28,12 @@ const ICMP_ERROR_BURST: u32 = 256;
 pub struct Net {
     pub(crate) link: Link,
     /// The local link address as a little-endian word: what a fast frame is compared with. Off the
-    /// fast path, and in a VLAN, it is [`NO_MAC_WORD`], which no frame has.
+    /// fast path, in a VLAN, and for a transport that is not TCP, it is [`NO_MAC_WORD`], which no
+    /// frame has.
     pub(crate) fast_mac_word: u64,
     pub(crate) local: LocalAddresses,
     pub(crate) hasher: FlowHasher,
+    pub(crate) transport: TransportProtocol,
     pub(crate) stats: CoreStats,
     pub(crate) routes: Routes,
     pub(crate) neighbours: NeighbourTable,
@@ -56,7 +58,7 @@ impl Net {
         let hasher = FlowHasher::new(cfg.hash_secret);
         let [a, b, c, d, e, f] = cfg.mac.0;
         Net {
-            fast_mac_word: if cfg.fast_path && cfg.vlan.is_none() {
+            fast_mac_word: if cfg.fast_path && cfg.vlan.is_none() && cfg.transport == TransportProtocol::TCP {
                 u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
             } else {
                 NO_MAC_WORD
@@ -64,6 +66,7 @@ impl Net {
             link: Link { mac: cfg.mac, vlan: cfg.vlan },
             local: LocalAddresses::new(&cfg, hasher),
             hasher,
+            transport: cfg.transport,
             stats,
             routes: Routes::new(&cfg),
             neighbours: NeighbourTable::new(cfg.neighbours, hasher),
@@ -89,7 +92,7 @@ impl Net {
         self.stats.read(counter)
     }
 
-    /// Returns the hasher of [`TcpSegment::hash`](crate::TcpSegment::hash), for flows that this
+    /// Returns the hasher of [`Packet::hash`](crate::Packet::hash), for flows that this
     /// side opens.
     pub fn hasher(&self) -> FlowHasher {
         self.hasher
@@ -117,7 +120,8 @@ impl Net {
         let mtu_bytes = self.path_mtus.get(dst).map_or(self.mtu_bytes, |limit| limit.min(self.mtu_bytes));
         // A looped-back frame does not pass a device that could fill in its checksum.
         let offloads = if mac == self.link.mac { TxOffloads::empty() } else { self.offloads };
-        Path::new(&self.link, self.ip_header, source, Station { mac, addr: dst }, mtu_bytes, offloads)
+        let defaults = (self.transport, self.ip_header);
+        Path::new(&self.link, defaults, source, Station { mac, addr: dst }, mtu_bytes, offloads)
             .with_port(self.port)
     }
 

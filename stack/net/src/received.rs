@@ -1,31 +1,31 @@
 //! The results of a received frame for the layers above.
 
-use ironwarp_types::{Flow, Seq};
+use ironwarp_types::Flow;
 
-use crate::segment::TcpSegment;
+use crate::packet::Packet;
 
 /// What [`Net::on_frame`](crate::Net::on_frame) returns to its caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Received<F> {
-    /// A TCP segment with correct headers and checksums.
-    Segment(TcpSegment<F>),
-    /// An ICMP error about a segment of ours. Anybody can send one: TCP must first compare `seq`
-    /// with the segments in flight (RFC 5927 s4.1).
+    /// A packet of the transport.
+    Packet(Packet<F>),
+    /// An ICMP error about a packet of ours. Anybody can send one: the transport must first compare
+    /// `quoted` with what is in flight (RFC 5927 s4.1).
     IcmpError(IcmpError),
     /// A frame of ARP or neighbour discovery that a follower core received. The leader core handles
     /// it with [`Net::on_forwarded_frame`](crate::Net::on_forwarded_frame).
     ForLeader(F),
 }
 
-/// An ICMP error about a TCP segment that we may have sent.
+/// An ICMP error about a packet of the transport that we may have sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IcmpError {
-    /// The flow of the quoted segment; `local` is our side.
+    /// The flow of the quoted packet; `local` is our side.
     pub flow: Flow,
     /// [`FlowHasher::hash`](crate::FlowHasher::hash) of the flow.
     pub hash: u32,
-    /// The sequence number of the quoted segment.
-    pub seq: Seq,
+    /// The word after the ports of the quoted packet: in TCP the sequence number.
+    pub quoted: u32,
     /// The reported problem.
     pub kind: IcmpErrorKind,
 }

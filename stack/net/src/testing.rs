@@ -14,7 +14,7 @@ use smoltcp::wire::{
     Ipv6Repr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber,
 };
 
-use crate::{DuplicateProbes, Net, NetConfig, Prefix, Received, Station, TcpSegment};
+use crate::{DuplicateProbes, Net, NetConfig, Packet, Prefix, Received, Station};
 
 pub(crate) const OURS: Station = station(1);
 pub(crate) const PEER: Station = station(2);
@@ -78,13 +78,13 @@ impl Bench {
     }
 
     /// Passes a frame to net, with the port's verdict.
-    pub(crate) fn receive(&mut self, frame: &[u8]) -> Option<TcpSegment<MemoryFrame>> {
+    pub(crate) fn receive(&mut self, frame: &[u8]) -> Option<Packet<MemoryFrame>> {
         assert!(self.far.inject(frame), "the frame fits the port");
         self.take_in()
     }
 
     /// Passes a frame to net with the device's report `rx`.
-    pub(crate) fn receive_with(&mut self, frame: &[u8], rx: RxMeta) -> Option<TcpSegment<MemoryFrame>> {
+    pub(crate) fn receive_with(&mut self, frame: &[u8], rx: RxMeta) -> Option<Packet<MemoryFrame>> {
         assert!(self.far.inject_with(frame, rx), "the frame fits the port");
         self.take_in()
     }
@@ -98,12 +98,12 @@ impl Bench {
         self.net.on_frame(self.now, frame, &mut self.wire)
     }
 
-    fn take_in(&mut self) -> Option<TcpSegment<MemoryFrame>> {
+    fn take_in(&mut self) -> Option<Packet<MemoryFrame>> {
         let mut burst = Burst::new();
         self.wire.rx_burst(&mut burst);
         let frame = burst.pop().expect("a frame arrived");
         match self.net.on_frame(self.now, frame, &mut self.wire)? {
-            Received::Segment(segment) => Some(segment),
+            Received::Packet(segment) => Some(segment),
             Received::IcmpError(_) | Received::ForLeader(_) => None,
         }
     }

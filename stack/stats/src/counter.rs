@@ -211,8 +211,8 @@ counters! {
         NetDropNdOther = "net_drop_nd_other": "Neighbour discovery messages that neither concern us nor a known neighbour.",
         NetDropEchoRateLimited = "net_drop_echo_rate_limited": "ICMP echo requests beyond the rate that is answered.",
         NetDropTxRingFull = "net_drop_tx_ring_full": "Replies to ARP, neighbour discovery and echo requests that found the transmit ring full.",
-        NetDropTcpHeader = "net_drop_tcp_header": "TCP segments shorter than their header or with an impossible data offset.",
-        NetDropTcpChecksum = "net_drop_tcp_checksum": "TCP segments with a wrong checksum.",
+        NetDropL4Header = "net_drop_l4_header": "Packets shorter than the shortest header of the transport.",
+        NetDropL4Checksum = "net_drop_l4_checksum": "Packets of the transport with a wrong checksum.",
     }
     "cores" {
         CoresPolls = "cores_polls": "Iterations of the loop.",

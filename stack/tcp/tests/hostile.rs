@@ -7,7 +7,7 @@ use common::node::arrived;
 use common::node::{Node, addr, mac};
 use common::pattern::{Pattern, bytes_at, read_all};
 use common::script::Script;
-use ironwarp_net::TcpSegment;
+use ironwarp_net::Packet;
 use ironwarp_tcp::{ConnId, TcpConfig, TcpEvents};
 use ironwarp_types::{Ecn, Flow, Nanos};
 use proptest::prelude::*;
@@ -125,7 +125,7 @@ fn deliver(node: &mut Node, arbitrary: &ArbitrarySegment, seen: &Seen) {
     frame.extend(&arbitrary.options);
     frame.resize(frame.len() + usize::from(arbitrary.payload), 0x77);
     let flow = Flow { local: addr(1, 4_420), remote: addr(2, 40_000 + arbitrary.port) };
-    let segment = TcpSegment {
+    let segment = Packet {
         l4_end: frame.len() as u16,
         frame: arrived(&frame),
         hash: node.net.hasher().hash(&flow),

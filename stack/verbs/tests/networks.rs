@@ -56,7 +56,7 @@ fn a_connection_over_ipv6_sends_writes_and_reads() {
         let (near, far) = pair.connect();
         exchange(&mut pair, near, far);
         assert!(pair.near.counter("net_nd_solicitations_sent") > 0, "the neighbour was solicited");
-        assert_eq!(pair.far.counter("net_drop_tcp_checksum") + pair.near.counter("net_drop_tcp_checksum"), 0);
+        assert_eq!(pair.far.counter("net_drop_l4_checksum") + pair.near.counter("net_drop_l4_checksum"), 0);
     }
 }
 

@@ -15,7 +15,7 @@ kinds! {
         /// Not hostile: a Send of 64 bytes in a segment of its own, to compare with.
         Honest => ("honest", Needs::Conn, [10, 0, 0, 1, 100], "iwarp_rx_sends"),
         /// Segments with a wrong checksum.
-        Garbage => ("garbage", Needs::Nothing, [0, 0, 0, 0, 70], "net_drop_tcp_checksum"),
+        Garbage => ("garbage", Needs::Nothing, [0, 0, 0, 0, 70], "net_drop_l4_checksum"),
         /// ARP requests from changing neighbours.
         ArpRequests => ("arp-requests", Needs::Nothing, [100, 0, 0, 0, 120], "net_arp_replies_sent"),
         /// Announcements that move the link address of a neighbour in use.

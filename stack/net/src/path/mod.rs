@@ -25,7 +25,7 @@ use bitflags::bitflags;
 use ironwarp_port::TxOffloads;
 use ironwarp_types::MacAddr;
 
-use crate::config::IpHeaderDefaults;
+use crate::config::{IpHeaderDefaults, TransportProtocol};
 use crate::family::as_v6;
 use crate::ip::{self, IPV4_BYTES, IPV6_BYTES};
 use crate::link::{ETHERNET_BYTES, Link, TAG_BYTES, TYPE_IPV4, TYPE_IPV6};
@@ -73,7 +73,7 @@ impl Path {
     /// the IP packet; `offloads` are those of the device.
     pub(crate) fn new(
         link: &Link,
-        defaults: IpHeaderDefaults,
+        (transport, defaults): (TransportProtocol, IpHeaderDefaults),
         local: IpAddr,
         remote: Station,
         mtu_bytes: u16,
@@ -84,18 +84,20 @@ impl Path {
             flags: if link.vlan.is_some() { Flags::TAGGED } else { Flags::empty() },
             port: 0,
             mtu_bytes,
-            pseudo_sum: ip::pseudo_sum(local, remote.addr, ip::TCP),
+            pseudo_sum: ip::pseudo_sum(local, remote.addr, transport.number),
         };
+        let offloads = if transport == TransportProtocol::TCP { offloads } else { TxOffloads::empty() };
         match (local, remote.addr) {
             (IpAddr::V4(local), IpAddr::V4(dst)) => {
                 path.flags.set(Flags::OFFLOADED, offloads.contains(TxOffloads::TCP_CHECKSUM));
-                path.fill(link, remote.mac, TYPE_IPV4, &ip::v4_template((local, dst), ip::TCP, defaults));
+                let header = ip::v4_template((local, dst), transport.number, defaults);
+                path.fill(link, remote.mac, TYPE_IPV4, &header);
             }
             (local, dst) => {
                 path.flags |= Flags::IPV6;
                 path.flags.set(Flags::OFFLOADED, offloads.contains(TxOffloads::TCP_CHECKSUM_IPV6));
                 let addresses = (as_v6(local), as_v6(dst));
-                let next = (ip::TCP, defaults.hop_limit);
+                let next = (transport.number, defaults.hop_limit);
                 let header = ip::v6_header(addresses, next, defaults.traffic_class(), 0);
                 path.fill(link, remote.mac, TYPE_IPV6, &header);
             }
@@ -110,8 +112,8 @@ impl Path {
         }
     }
 
-    /// Returns the offset of the TCP header in a frame: 34 bytes for IPv4, 54 for IPv6, and 4 more
-    /// with a VLAN tag.
+    /// Returns the offset of the transport's header in a frame: 34 bytes for IPv4, 54 for IPv6, and
+    /// 4 more with a VLAN tag.
     #[inline]
     pub const fn header_bytes(&self) -> usize {
         self.link_bytes() + self.ip_bytes()

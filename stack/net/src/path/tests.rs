@@ -18,7 +18,14 @@ const TAG: VlanTag = VlanTag { id: 42, priority: 1 };
 
 fn path(local: Station, remote: Station, vlan: Option<VlanTag>, offloads: TxOffloads) -> Path {
     let link = Link { mac: local.mac, vlan };
-    Path::new(&link, IpHeaderDefaults::default(), local.addr, remote, 9000, offloads)
+    Path::new(
+        &link,
+        (TransportProtocol::TCP, IpHeaderDefaults::default()),
+        local.addr,
+        remote,
+        9000,
+        offloads,
+    )
 }
 
 /// All kinds of paths, each with the length of its link header.
@@ -29,6 +36,17 @@ fn paths(offloads: TxOffloads) -> [(Path, usize); 4] {
         (path(OURS_6, PEER_6, None, offloads), 14),
         (path(OURS_6, PEER_6, Some(TAG), offloads), 18),
     ]
+}
+
+#[test]
+fn another_transport_has_its_number_and_no_checksum_of_the_device() {
+    let sctp = TransportProtocol { number: 132, header_bytes_min: 12, has_internet_checksum: false };
+    let link = Link { mac: OURS.mac, vlan: None };
+    for (local, remote, at) in [(OURS, PEER, 23), (OURS_6, PEER_6, 20)] {
+        let defaults = (sctp, IpHeaderDefaults::default());
+        let path = Path::new(&link, defaults, local.addr, remote, 9000, TxOffloads::all());
+        assert_eq!((path.header[at], path.offloads()), (132, TxOffloads::empty()));
+    }
 }
 
 /// A bare ACK with the identification 1.
@@ -216,7 +234,7 @@ fn hop_limit_and_dscp_are_those_of_the_configuration() {
     let defaults = IpHeaderDefaults { hop_limit: 7, dscp: 46 };
     let path = |ours: Station, theirs: Station| {
         let link = Link { mac: ours.mac, vlan: None };
-        Path::new(&link, defaults, ours.addr, theirs, 1_500, TxOffloads::empty())
+        Path::new(&link, (TransportProtocol::TCP, defaults), ours.addr, theirs, 1_500, TxOffloads::empty())
     };
     let header = bare(Ecn::Ect0);
     let (frame, _) = written(&path(OURS, PEER), segment(&header), &[]);

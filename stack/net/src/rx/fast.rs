@@ -16,8 +16,9 @@ use ironwarp_port::{Checksum, Frame, RxMeta};
 use ironwarp_types::{Ecn, FlowKeyV4, Seq};
 
 use crate::checksum::{self, fold};
+use crate::config::TransportProtocol;
 use crate::family::Address;
-use crate::ip::{self, IPV4_BYTES};
+use crate::ip::IPV4_BYTES;
 use crate::link::ETHERNET_BYTES;
 use crate::net::Net;
 use crate::path::Path;
@@ -147,7 +148,10 @@ impl FastFrame<'_> {
     #[inline(always)]
     pub fn is_sum_correct(&self, path: &Path, sum: u32) -> bool {
         let (remote, local) = self.addresses();
-        debug_assert_eq!(fold(path.pseudo_sum()), fold(local.sum() + remote.sum() + u32::from(ip::TCP)));
+        debug_assert_eq!(
+            fold(path.pseudo_sum()),
+            fold(local.sum() + remote.sum() + u32::from(TransportProtocol::TCP.number))
+        );
         // Three sums of 16-bit words: 32 bits hold them.
         fold(path.pseudo_sum().wrapping_add(self.l4.len() as u32).wrapping_add(sum)) == 0xffff
     }

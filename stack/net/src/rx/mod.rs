@@ -9,9 +9,9 @@ mod fast;
 mod icmp;
 mod ipv4;
 mod ipv6;
+mod l4;
 mod link;
 mod nd;
-mod tcp;
 
 use ironwarp_port::{Frame, Port, Wire};
 use ironwarp_stats::Counter;
@@ -51,9 +51,9 @@ type Outcome<F> = Result<Option<Received<F>>, Counter>;
 impl Net {
     /// Handles one received frame.
     ///
-    /// Replies to ARP requests, neighbour solicitations and echo requests. Returns a TCP segment
-    /// with correct headers and checksums, or an ICMP error about one. Drops any other frame under
-    /// one counter.
+    /// Replies to ARP requests, neighbour solicitations and echo requests. Returns a packet of the
+    /// transport with correct headers and checksums, or an ICMP error about one. Drops any other
+    /// frame under one counter.
     pub fn on_frame<P: Port>(
         &mut self,
         now: Nanos,
@@ -108,7 +108,7 @@ impl Net {
     ) -> Outcome<P::Frame> {
         let datagram = self.parse_ipv4(frame.bytes(), frame.rx().ip_checksum, link)?;
         match datagram.protocol {
-            ip::TCP => self.on_tcp(frame, datagram),
+            number if number == self.transport.number => self.on_l4(frame, datagram),
             ip::ICMP => self.on_icmp(now, frame, datagram, wire),
             _ => Err(Counter::NetDropIpProtocol),
         }
@@ -124,12 +124,14 @@ impl Net {
     ) -> Outcome<P::Frame> {
         let packet = self.parse_ipv6(frame.bytes(), link)?;
         match packet.datagram.protocol {
-            ip::TCP if !link.is_group && !packet.datagram.local.is_multicast() => {
-                self.on_tcp(frame, packet.datagram)
+            // RFC 9293 s3.9.2.3: no transport to a multicast address.
+            number if number == self.transport.number => {
+                if link.is_group || packet.datagram.local.is_multicast() {
+                    return Err(Counter::NetDropIpNotOurs);
+                }
+                self.on_l4(frame, packet.datagram)
             }
             ip::ICMPV6 => self.on_icmpv6(now, frame, packet, wire),
-            // RFC 9293 s3.9.2.3: no TCP to a multicast address.
-            ip::TCP => Err(Counter::NetDropIpNotOurs),
             _ => Err(Counter::NetDropIpProtocol),
         }
     }

@@ -4,7 +4,7 @@
 use core::convert::Infallible;
 
 use ironwarp_llp::{Arrival, Lent, PayloadReader};
-use ironwarp_net::{Path, TcpSegment};
+use ironwarp_net::{Packet, Path};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
@@ -23,7 +23,7 @@ impl<P: Port> Tcp<P> {
     pub fn on_segment(
         &mut self,
         now: Nanos,
-        arrived: TcpSegment<P::Frame>,
+        arrived: Packet<P::Frame>,
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
     ) -> Option<(ConnId, TcpEvents)> {
@@ -40,7 +40,7 @@ impl<P: Port> Tcp<P> {
     pub fn on_segment_lending<R>(
         &mut self,
         now: Nanos,
-        arrived: TcpSegment<P::Frame>,
+        arrived: Packet<P::Frame>,
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
         reader: impl PayloadReader<LentBytes<P::Frame>, R>,
@@ -67,7 +67,7 @@ impl<P: Port> Tcp<P> {
     fn on_unknown_flow<R>(
         &mut self,
         now: Nanos,
-        (segment, arrived): (Segment, TcpSegment<P::Frame>),
+        (segment, arrived): (Segment, Packet<P::Frame>),
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
         reader: impl PayloadReader<LentBytes<P::Frame>, R>,
@@ -99,7 +99,7 @@ impl<P: Port> Tcp<P> {
         &mut self,
         now: Nanos,
         at: u32,
-        (segment, arrived): (Segment, TcpSegment<P::Frame>),
+        (segment, arrived): (Segment, Packet<P::Frame>),
         wires: &mut Wires<P>,
         mut reader: impl PayloadReader<LentBytes<P::Frame>, R>,
     ) -> Option<Arrival<R>> {
@@ -130,7 +130,7 @@ impl<P: Port> Tcp<P> {
         now: Nanos,
         at: u32,
         segment: &Segment,
-        arrived: &TcpSegment<P::Frame>,
+        arrived: &Packet<P::Frame>,
         path: Path,
         wires: &mut Wires<P>,
     ) {
@@ -160,7 +160,7 @@ impl<P: Port> Tcp<P> {
         &mut self,
         now: Nanos,
         segment: &Segment,
-        arrived: &TcpSegment<P::Frame>,
+        arrived: &Packet<P::Frame>,
         path: Path,
         wires: &mut Wires<P>,
     ) {

@@ -19,7 +19,7 @@ use core::num::NonZeroU16;
 use ironwarp_net::{IcmpError, IcmpErrorKind};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::Counter;
-use ironwarp_types::Nanos;
+use ironwarp_types::{Nanos, Seq};
 
 use super::Tcp;
 use crate::conn::{Conn, State};
@@ -52,7 +52,8 @@ impl Conn {
     fn on_icmp_error<P: Port>(&mut self, io: &mut TcpIo<'_, P>, error: &IcmpError) -> TcpEvents {
         let mut events = TcpEvents::empty();
         // RFC 5927 s4.1: SND.UNA <= SEG.SEQ < SND.NXT.
-        let in_flight = self.snd.snd_una.leq(error.seq) && error.seq.lt(self.snd.snd_max);
+        let seq = Seq(error.quoted);
+        let in_flight = self.snd.snd_una.leq(seq) && seq.lt(self.snd.snd_max);
         if !in_flight || !self.state.is_live() {
             io.count(Counter::TcpDropIcmp);
             return events;
@@ -92,7 +93,8 @@ impl Conn {
             // The oversized segment is lost. Retransmit it in smaller pieces at once.
             self.on_path_mtu_reduced(io, events);
         } else {
-            self.cold.claimed_mtu = NonZeroU16::new(mtu_bytes).map(|mtu_bytes| (error.seq, mtu_bytes));
+            self.cold.claimed_mtu =
+                NonZeroU16::new(mtu_bytes).map(|mtu_bytes| (Seq(error.quoted), mtu_bytes));
         }
     }
 }

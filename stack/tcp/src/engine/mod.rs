@@ -84,7 +84,7 @@ impl<P: Port> Tcp<P> {
     /// allocated afterwards.
     ///
     /// `hasher` is the one that `net` uses for
-    /// [`TcpSegment::hash`](ironwarp_net::TcpSegment::hash). `secret` keys initial sequence numbers
+    /// [`Packet::hash`](ironwarp_net::Packet::hash). `secret` keys initial sequence numbers
     /// and ephemeral ports; every process must choose a new one.
     pub fn new(mut config: TcpConfig, hasher: FlowHasher, secret: [u64; 2], stats: CoreStats) -> Self {
         config.connections_max = config.connections_max.clamp(1, CONNECTIONS_MAX);

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use ironwarp_net::{Path, TcpSegment};
+use ironwarp_net::{Packet, Path};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
@@ -101,7 +101,7 @@ impl<P: Port> Tcp<P> {
         now: Nanos,
         listener: ListenerId,
         segment: &Segment,
-        arrived: &TcpSegment<P::Frame>,
+        arrived: &Packet<P::Frame>,
         path: Path,
         wires: &mut Wires<P>,
     ) {
@@ -131,7 +131,7 @@ impl<P: Port> Tcp<P> {
         now: Nanos,
         listener: ListenerId,
         segment: &Segment,
-        arrived: &TcpSegment<P::Frame>,
+        arrived: &Packet<P::Frame>,
         path: Path,
         wires: &mut Wires<P>,
     ) {
@@ -175,7 +175,7 @@ impl<P: Port> Tcp<P> {
         &mut self,
         now: Nanos,
         ack: &Segment,
-        arrived: &TcpSegment<P::Frame>,
+        arrived: &Packet<P::Frame>,
         path: &Path,
     ) -> Option<Option<u32>> {
         if !self.cookies.any_valid(now) || !ack.has(Flags::ACK) || ack.has(Flags::SYN | Flags::RST) {

@@ -4,7 +4,7 @@ use ironwarp_llp::{
     Abort, Arrival, ConnectionInfo, ListenError, PathErrorOutcome, PayloadReader, Progress, ResourceUsage,
     RestoreError, SaveError, Transport, UnitSource,
 };
-use ironwarp_net::{IcmpError, IcmpErrorKind, Net, Path, TcpSegment};
+use ironwarp_net::{IcmpError, IcmpErrorKind, Net, Packet, Path};
 use ironwarp_port::{Port, Wires};
 use ironwarp_types::{Flow, Nanos};
 
@@ -16,7 +16,7 @@ impl<P: Port> Transport for Tcp<P> {
     type Wires = Wires<P>;
     type Frame = P::Frame;
     type Network = Net;
-    type Packet = TcpSegment<P::Frame>;
+    type Packet = Packet<P::Frame>;
     type Path = Path;
     type PathError = IcmpError;
     type Lent = LentBytes<P::Frame>;
@@ -111,7 +111,7 @@ impl<P: Port> Transport for Tcp<P> {
     fn on_packet<R>(
         &mut self,
         now: Nanos,
-        packet: TcpSegment<P::Frame>,
+        packet: Packet<P::Frame>,
         network: &Net,
         wires: &mut Wires<P>,
         reader: impl PayloadReader<LentBytes<P::Frame>, R>,

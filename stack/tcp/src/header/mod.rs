@@ -5,14 +5,13 @@
 //!  | ports | seq   | ack   |o f win| sum u | options ... | payload
 //! ```
 //!
-//! Source: RFC 9293 s3.1. A header is parsed once, by value. Parsing fails only for a data offset
-//! outside the segment, which `net` has already checked. Cost: twenty octets in one fixed-size
-//! read.
+//! Source: RFC 9293 s3.1. A header is parsed once, by value. Parsing fails for a data offset
+//! outside the segment. Cost: twenty octets in one fixed-size read.
 
 mod options;
 mod syn;
 
-use ironwarp_net::{FastFrame, TcpSegment};
+use ironwarp_net::{FastFrame, Packet};
 pub(crate) use ironwarp_net::{
     TCP_HEADER_BYTES as HEADER_BYTES, TIMESTAMPS_BYTES, TcpFlags as Flags, Timestamps, TxHeader,
 };
@@ -43,7 +42,7 @@ pub(crate) struct Segment {
 impl Segment {
     /// Parses the header. Returns `None` when the data offset does not fit the segment.
     #[inline]
-    pub(crate) fn parse<F: Frame>(arrived: &TcpSegment<F>) -> Option<Segment> {
+    pub(crate) fn parse<F: Frame>(arrived: &Packet<F>) -> Option<Segment> {
         let l4 = arrived.l4();
         let header = l4.first_chunk::<HEADER_BYTES>()?;
         let [_, _, _, _, s0, s1, s2, s3, a0, a1, a2, a3, offset, flags, w0, w1, ..] = *header;
@@ -90,7 +89,7 @@ impl Segment {
     }
 
     /// Returns the raw octets of the options.
-    pub(crate) fn option_list<'a, F: Frame>(&self, arrived: &'a TcpSegment<F>) -> &'a [u8] {
+    pub(crate) fn option_list<'a, F: Frame>(&self, arrived: &'a Packet<F>) -> &'a [u8] {
         let from = usize::from(arrived.l4_offset) + HEADER_BYTES;
         arrived.frame.bytes().get(from..usize::from(self.start)).unwrap_or_default()
     }

@@ -1,6 +1,6 @@
 //! The handshake: SYN-SENT (RFC 9293 s3.10.7.3) and the ACK that ends SYN-RECEIVED.
 
-use ironwarp_net::TcpSegment;
+use ironwarp_net::Packet;
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
@@ -17,7 +17,7 @@ impl Conn {
         &mut self,
         io: &mut TcpIo<'_, P>,
         segment: Segment,
-        arrived: TcpSegment<P::Frame>,
+        arrived: Packet<P::Frame>,
         events: &mut TcpEvents,
     ) {
         if segment.has(Flags::ACK) && segment.ack != self.snd.snd_max {
@@ -70,7 +70,7 @@ impl Conn {
         &mut self,
         io: &mut TcpIo<'_, P>,
         mut segment: Segment,
-        arrived: TcpSegment<P::Frame>,
+        arrived: Packet<P::Frame>,
         events: &mut TcpEvents,
     ) {
         // The window of a SYN is never scaled (RFC 7323 s2.2).

@@ -25,7 +25,7 @@ pub(crate) use text::check_received;
 use core::ops::ControlFlow;
 
 use ironwarp_llp::PayloadReader;
-use ironwarp_net::TcpSegment;
+use ironwarp_net::Packet;
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
@@ -115,7 +115,7 @@ impl Conn {
         &mut self,
         io: &mut TcpIo<'_, P>,
         segment: Segment,
-        arrived: TcpSegment<P::Frame>,
+        arrived: Packet<P::Frame>,
         events: &mut TcpEvents,
     ) {
         if self.state == State::SynSent {
@@ -132,7 +132,7 @@ impl Conn {
         &mut self,
         io: &mut TcpIo<'_, P>,
         mut segment: Segment,
-        arrived: TcpSegment<P::Frame>,
+        arrived: Packet<P::Frame>,
         events: &mut TcpEvents,
     ) -> Step {
         self.complete_simultaneous_open(&mut segment);

@@ -133,7 +133,7 @@ impl Node {
         let arrival = match self.tcp.on_fast_frame(now, &self.net, arrived(bytes), wires, &mut *read) {
             Ok(arrival) => Some(arrival),
             Err(frame) => match self.net.on_frame(now, frame, wires.first_mut()) {
-                Some(Received::Segment(segment)) => {
+                Some(Received::Packet(segment)) => {
                     let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
                     self.tcp.on_segment_lending(now, segment, || net.path_to(&flow, mac), wires, read)
                 }

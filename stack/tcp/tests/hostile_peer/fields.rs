@@ -136,7 +136,22 @@ fn a_segment_with_a_wrong_checksum_is_dropped() {
         scene.node.receive(&frame(&Segment { checksum: Some(wrong), ..right.clone() }));
     }
     assert_eq!(scene.node.tcp.state(id.expect("a connection")), State::Established);
-    assert!(scene.node.read(Counter::NetDropTcpChecksum) >= 65_533);
+    assert!(scene.node.read(Counter::NetDropL4Checksum) >= 65_533);
+    assert!(scene.node.sent().is_empty());
+    scene.bystander_works();
+}
+
+/// RFC 9293 s3.1: a data offset below the header or beyond the segment.
+#[test]
+fn a_segment_with_an_impossible_data_offset_is_dropped() {
+    let mut scene = Scene::new();
+    let (peer, id) = scene.target(State::Established, 40_000, 5);
+    let right = peer.raw(ACK | RST);
+    for offset in [0, 4, 6, 15] {
+        scene.node.receive(&frame(&Segment { offset: Some(offset), ..right.clone() }));
+    }
+    assert_eq!(scene.node.tcp.state(id.expect("a connection")), State::Established);
+    assert_eq!(scene.node.read(Counter::TcpDropBadHeader), 4);
     assert!(scene.node.sent().is_empty());
     scene.bystander_works();
 }

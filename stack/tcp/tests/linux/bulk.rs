@@ -78,7 +78,7 @@ fn streams_under_all_settings(stack: &mut UserStack, bytes: u64) {
             negotiated(settings, &ss_output);
         }
     }
-    assert_eq!(stack.read(Counter::NetDropTcpChecksum), 0);
+    assert_eq!(stack.read(Counter::NetDropL4Checksum), 0);
 }
 
 /// RFC 9293, RFC 7323, RFC 2018, RFC 3168: the stream is correct for every option of Linux.
@@ -184,7 +184,7 @@ fn streams_through_faults(stack: &mut UserStack, bytes: u64) {
         Counter::PortFaultCorruptions,
         Counter::TcpTxRetransmits,
         Counter::TcpRxOutOfOrder,
-        Counter::NetDropTcpChecksum,
+        Counter::NetDropL4Checksum,
     ] {
         assert!(stack.read(counter) > 0, "{} did not happen", counter.name());
     }

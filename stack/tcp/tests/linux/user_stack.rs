@@ -128,7 +128,7 @@ impl UserStack {
     pub fn poll_with(&mut self, burst: Burst<MbufFrame>) {
         let now = self.now();
         for frame in burst {
-            if let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, self.wires.first_mut()) {
+            if let Some(Received::Packet(segment)) = self.net.on_frame(now, frame, self.wires.first_mut()) {
                 let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
                 let event = self.tcp.on_segment(now, segment, || net.path_to(&flow, mac), &mut self.wires);
                 if let Some((id, events)) = event {

@@ -25,7 +25,7 @@ use ironwarp_llp::{
     ListenerId, PathErrorOutcome, PayloadReader, Progress, ResourceUsage, Timeouts, Transmitted, Transport,
     UnitSource,
 };
-use ironwarp_net::{IcmpError, Net, Path, TcpSegment};
+use ironwarp_net::{IcmpError, Net, Path};
 use ironwarp_port::{Port, Wires};
 use ironwarp_types::{Flow, Nanos};
 
@@ -150,7 +150,7 @@ impl<P: Port> Transport for Messages<P> {
     type Wires = Wires<P>;
     type Frame = P::Frame;
     type Network = Net;
-    type Packet = TcpSegment<P::Frame>;
+    type Packet = ironwarp_net::Packet<P::Frame>;
     type Path = Path;
     type PathError = IcmpError;
     type Lent = NoBytes;
@@ -297,7 +297,7 @@ impl<P: Port> Transport for Messages<P> {
     fn on_packet<R>(
         &mut self,
         _: Nanos,
-        _: TcpSegment<P::Frame>,
+        _: ironwarp_net::Packet<P::Frame>,
         _: &Net,
         _: &mut Wires<P>,
         _: impl PayloadReader<NoBytes, R>,

@@ -66,7 +66,11 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         let mut nets = Vec::new();
         for (number, (port, stats)) in (0..).zip(parts.ports.iter().zip(parts.port_stats)) {
             let net = net_config(&config.for_port(number.into()), port.caps().mac, parts.secret)?;
-            nets.push(Net::new(NetConfig { role, port: number, ..net }, port.caps(), stats));
+            nets.push(Net::new(
+                NetConfig { role, port: number, transport: L::PROTOCOL, ..net },
+                port.caps(),
+                stats,
+            ));
         }
         let nets = per_port(nets)?;
         let wires = per_port(parts.ports.into_iter().map(Wire::new))?;

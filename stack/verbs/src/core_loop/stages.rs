@@ -172,7 +172,7 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
     #[inline(never)]
     pub(super) fn on_received(&mut self, now: Nanos, port: u8, received: Received<FrameOf<L>>) {
         let segment = match received {
-            Received::Segment(segment) => segment,
+            Received::Packet(segment) => segment,
             Received::IcmpError(error) => return self.steer_icmp_error(now, port, error),
             Received::ForLeader(frame) => return self.steer_to_leader(port, frame),
         };
@@ -180,7 +180,7 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         if let Some(other_cores) = &mut dp.other_cores
             && let Some(to) = other_cores.other_core_of(&segment.flow, segment.hash)
         {
-            return other_cores.steer(to, Steered::Segment(port, segment), &dp.stats);
+            return other_cores.steer(to, Steered::Packet(port, segment), &dp.stats);
         }
         if let Some(arrival) = dp.on_segment(now, port, segment) {
             self.on_arrival(now, arrival);

@@ -84,7 +84,7 @@ impl FakePeer {
         self.wires.first_mut().rx_burst(&mut burst);
         for frame in burst.drain(..) {
             let received = self.net.on_frame(now, frame, self.wires.first_mut());
-            let Some(Received::Segment(segment)) = received else { continue };
+            let Some(Received::Packet(segment)) = received else { continue };
             let (flow, mac, net) = (segment.flow, segment.remote_mac, &self.net);
             let path = || net.path_to(&flow, mac);
             if let Some((conn, events)) = self.tcp.on_segment(now, segment, path, &mut self.wires) {

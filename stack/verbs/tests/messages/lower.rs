@@ -12,7 +12,7 @@ use ironwarp::{Framing as FramingInfo, Markers, MpaRequestInfo, NegotiatedParams
 use ironwarp_iwarp::framing::OnePassFrame;
 use ironwarp_iwarp::mpa::startup::{FrameBytes, PrivateDataTooLong};
 use ironwarp_iwarp::{Framing, Io, Role, StreamCallbacks, StreamError, StreamStart};
-use ironwarp_net::FlowHasher;
+use ironwarp_net::{FlowHasher, TransportProtocol};
 use ironwarp_port::Port;
 use ironwarp_stats::{ConnectionState, CoreStats};
 use ironwarp_testkit::messages::{MESSAGE_BYTES_MAX, Messages, Readable};
@@ -99,6 +99,9 @@ impl<P: Port> Lower for OverMessages<P> {
     type Request = ReadDepths;
     type Agreed = [ReadDepths; 2];
 
+    /// RFC 3692: a number for experiments.
+    const PROTOCOL: TransportProtocol =
+        TransportProtocol { number: 253, header_bytes_min: 8, has_internet_checksum: false };
     const SCRATCH_BYTES: usize = 0;
 
     fn transport(config: TcpConfig, _: FlowHasher, secret: [u64; 2], _: CoreStats) -> Messages<P> {

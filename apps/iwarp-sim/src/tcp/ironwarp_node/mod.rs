@@ -171,7 +171,7 @@ impl IronwarpNode {
         if self.rx_filter.as_mut().is_some_and(|is_lost| is_lost(now, frame.bytes())) {
             return;
         }
-        let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, self.wires.first_mut()) else {
+        let Some(Received::Packet(segment)) = self.net.on_frame(now, frame, self.wires.first_mut()) else {
             return;
         };
         let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);

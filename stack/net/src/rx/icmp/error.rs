@@ -1,8 +1,9 @@
 //! Parses ICMP errors about packets that we may have sent.
 //!
-//! An error quotes the packet that caused it. The quote must be a TCP segment of ours: from a local
-//! address, no fragment, and long enough for the ports and the sequence number. Only TCP knows
-//! whether the segment is in flight, so TCP validates the returned report (RFC 5927 s4.1).
+//! An error quotes the packet that caused it. The quote must be a packet of the transport: from a
+//! local address, no fragment, and long enough for the ports and the word after them. Only the
+//! transport knows whether the packet is in flight, so it validates the returned report (RFC 5927
+//! s4.1).
 //!
 //! Source: RFC 792, RFC 1122 s3.2.2 and s4.2.3.9, RFC 1191; RFC 4443 s3, RFC 8201. Each error is
 //! returned or dropped under one counter. Errors above a rate are dropped unread, because anybody
@@ -11,9 +12,9 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ironwarp_stats::Counter;
-use ironwarp_types::{Flow, Seq};
+use ironwarp_types::Flow;
 
-use crate::ip::{self, IPV4_BYTES, IPV6_BYTES};
+use crate::ip::{IPV4_BYTES, IPV6_BYTES};
 use crate::net::Net;
 use crate::pmtu;
 use crate::received::{IcmpError, IcmpErrorKind};
@@ -21,7 +22,7 @@ use crate::received::{IcmpError, IcmpErrorKind};
 /// Type, code, checksum, and a word that depends on the type.
 const HEADER_BYTES: usize = 8;
 
-/// The shortest quote of the TCP header: ports and sequence number (RFC 792, RFC 1122 s3.2.2).
+/// The shortest quote: ports and the word after them (RFC 792, RFC 1122 s3.2.2).
 const QUOTED_BYTES: usize = 8;
 
 const UNREACHABLE: u8 = 3;
@@ -52,7 +53,7 @@ struct Quote {
     packet_bytes: u16,
     local_port: u16,
     remote_port: u16,
-    seq: Seq,
+    quoted: u32,
 }
 
 /// Returns whether a message of this type is an error.
@@ -83,19 +84,19 @@ impl Net {
         &self,
         message: &[u8],
         report: fn([u8; HEADER_BYTES]) -> Option<Report>,
-        quote: fn(&[u8]) -> Option<Quote>,
+        quote: fn(&[u8], u8) -> Option<Quote>,
     ) -> Result<IcmpError, Counter> {
         let (header, quoted) =
             message.split_first_chunk::<HEADER_BYTES>().ok_or(Counter::NetDropIcmpShort)?;
         let report = report(*header).ok_or(Counter::NetDropIcmpOther)?;
-        let ours = quote(quoted).filter(|quote| self.local.has(quote.source));
+        let ours = quote(quoted, self.transport.number).filter(|quote| self.local.has(quote.source));
         let quote = ours.ok_or(Counter::NetDropIcmpQuote)?;
         let kind = kind(report, &quote).ok_or(Counter::NetDropIcmpMtu)?;
         let flow = Flow {
             local: SocketAddr::new(quote.source, quote.local_port),
             remote: SocketAddr::new(quote.dst, quote.remote_port),
         };
-        Ok(IcmpError { flow, hash: self.hasher.hash(&flow), seq: quote.seq, kind })
+        Ok(IcmpError { flow, hash: self.hasher.hash(&flow), quoted: quote.quoted, kind })
     }
 }
 
@@ -131,28 +132,29 @@ fn report_v6([kind, code, _, _, m0, m1, m2, m3]: [u8; HEADER_BYTES]) -> Option<R
     }
 }
 
-/// Returns the quoted IPv4 packet, if it is a TCP segment and no fragment. The header checksum is
-/// not checked: routers change the time to live, and some do not update the checksum of the quote.
-fn quote_v4(packet: &[u8]) -> Option<Quote> {
+/// Returns the quoted IPv4 packet, if it is one of this transport and no fragment. The header
+/// checksum is not checked: routers change the time to live, and some do not update the checksum of
+/// the quote.
+fn quote_v4(packet: &[u8], transport: u8) -> Option<Quote> {
     let header = packet.first_chunk::<IPV4_BYTES>()?;
     let [v, _, n0, n1, _, _, f0, f1, _, protocol, _, _, a0, a1, a2, a3, b0, b1, b2, b3] = *header;
     let header_bytes = usize::from(v & 0x0f) * 4;
     let fragment = u16::from_be_bytes([f0, f1]) & 0x3fff != 0;
-    if v >> 4 != 4 || header_bytes < IPV4_BYTES || protocol != ip::TCP || fragment {
+    if v >> 4 != 4 || header_bytes < IPV4_BYTES || protocol != transport || fragment {
         return None;
     }
     let addresses = (Ipv4Addr::new(a0, a1, a2, a3).into(), Ipv4Addr::new(b0, b1, b2, b3).into());
     quote(addresses, u16::from_be_bytes([n0, n1]), packet.get(header_bytes..)?)
 }
 
-/// Returns the quoted IPv6 packet, if it is a TCP segment without extension headers, as all of ours
-/// are.
-fn quote_v6(packet: &[u8]) -> Option<Quote> {
+/// Returns the quoted IPv6 packet, if it is one of this transport without extension headers, as all
+/// of ours are.
+fn quote_v6(packet: &[u8], transport: u8) -> Option<Quote> {
     let (front, rest) = packet.split_first_chunk::<8>()?;
     let [v, _, _, _, n0, n1, next, _] = *front;
     let (source, rest) = rest.split_first_chunk::<16>()?;
     let (dst, upper) = rest.split_first_chunk::<16>()?;
-    if v >> 4 != 6 || next != ip::TCP {
+    if v >> 4 != 6 || next != transport {
         return None;
     }
     let packet_bytes = u16::from_be_bytes([n0, n1]).checked_add(IPV6_BYTES as u16)?;
@@ -160,19 +162,19 @@ fn quote_v6(packet: &[u8]) -> Option<Quote> {
 }
 
 fn quote((source, dst): (IpAddr, IpAddr), packet_bytes: u16, upper: &[u8]) -> Option<Quote> {
-    let [l0, l1, r0, r1, s0, s1, s2, s3] = *upper.first_chunk::<QUOTED_BYTES>()?;
+    let [l0, l1, r0, r1, q0, q1, q2, q3] = *upper.first_chunk::<QUOTED_BYTES>()?;
     Some(Quote {
         source,
         dst,
         packet_bytes,
         local_port: u16::from_be_bytes([l0, l1]),
         remote_port: u16::from_be_bytes([r0, r1]),
-        seq: Seq(u32::from_be_bytes([s0, s1, s2, s3])),
+        quoted: u32::from_be_bytes([q0, q1, q2, q3]),
     })
 }
 
-/// Returns the report for TCP, or `None` if the quoted packet fits the reported MTU: such a report
-/// is invalid.
+/// Returns the report for the transport, or `None` if the quoted packet fits the reported MTU: such
+/// a report is invalid.
 fn kind(report: Report, quote: &Quote) -> Option<IcmpErrorKind> {
     match report {
         Report::Soft => Some(IcmpErrorKind::Soft),

@@ -145,7 +145,7 @@ proptest! {
             let received = bench.receive_any(&frame, RxMeta { rss_hash: None, ip_checksum, l4_checksum });
             prop_assert_eq!(frames_counted(&bench) - before + u64::from(received.is_some()), 1);
             match received {
-                Some(Received::Segment(segment)) => {
+                Some(Received::Packet(segment)) => {
                     prop_assert!(segment.l4().len() >= 20);
                     prop_assert_eq!(segment.hash, bench.net.hasher().hash(&segment.flow));
                 }

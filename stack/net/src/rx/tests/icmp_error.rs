@@ -3,7 +3,7 @@
 use ironwarp_port::RxMeta;
 use ironwarp_port::memory::MemoryConfig;
 use ironwarp_stats::Counter;
-use ironwarp_types::{Nanos, Seq};
+use ironwarp_types::Nanos;
 
 use super::{assert_dropped, pass_to_next_deadline};
 use crate::testing::{Bench, OURS, PEER, icmp_error_frame, quoted_packet};
@@ -29,7 +29,7 @@ fn a_report_has_the_flow_and_the_sequence_number_of_the_quote() {
         (error.flow.local, error.flow.remote),
         ((OURS.addr, 4_420).into(), (PEER.addr, 50_000).into())
     );
-    assert_eq!((error.seq, error.hash), (Seq(77), bench.net.hasher().hash(&error.flow)));
+    assert_eq!((error.quoted, error.hash), (77, bench.net.hasher().hash(&error.flow)));
     assert!(bench.counted().is_empty(), "TCP counts reports");
 }
 
@@ -102,7 +102,7 @@ fn a_quote_with_ip_options_is_parsed() {
     let mut quoted = quoted_packet();
     quoted[0] = 0x46;
     quoted.splice(20..20, [1, 1, 1, 0]);
-    assert_eq!(reported(3, 1, 0, &quoted).map(|error| error.seq), Some(Seq(77)));
+    assert_eq!(reported(3, 1, 0, &quoted).map(|error| error.quoted), Some(77));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use ironwarp_port::memory::MemoryConfig;
 use ironwarp_port::{Checksum, RxMeta};
 use ironwarp_stats::Counter;
-use ironwarp_types::{Ecn, MacAddr, Nanos, Seq};
+use ironwarp_types::{Ecn, MacAddr, Nanos};
 use smoltcp::wire::{EthernetFrame, Icmpv6Packet, Ipv6Packet};
 
 use super::{assert_dropped_by, next_hop_mac, overwrite, pass_to_next_deadline, route};
@@ -81,7 +81,7 @@ fn the_verdict_of_the_device_on_the_tcp_checksum_is_used() {
     assert!(bench.receive(&wrong).is_none());
     let good = RxMeta { l4_checksum: Checksum::Good, ..RxMeta::default() };
     assert!(bench.receive_with(&wrong, good).is_some());
-    assert_eq!(bench.counted(), [(Counter::NetDropTcpChecksum, 1)]);
+    assert_eq!(bench.counted(), [(Counter::NetDropL4Checksum, 1)]);
 }
 
 /// RFC 4443 s2.4 and s3.4.
@@ -93,7 +93,7 @@ fn invalid_headers_are_dropped_under_their_counters() {
     assert_dropped(&changed(20, &[59]), Counter::NetDropIpProtocol);
     assert_dropped(&changed(20, &[44]), Counter::NetDropIpFragment);
     assert_dropped(&tcp6_frame(b"")[..53], Counter::NetDropShort);
-    assert_dropped(&changed(18, &[0, 19]), Counter::NetDropTcpHeader);
+    assert_dropped(&changed(18, &[0, 19]), Counter::NetDropL4Header);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn reported(kind: u8, code: u8, word: u32) -> Option<IcmpErrorKind> {
                 (error.flow.local, error.flow.remote),
                 ((v6(1), 4_420).into(), (v6(2), 50_000).into())
             );
-            assert_eq!((error.seq, error.hash), (Seq(77), bench.net.hasher().hash(&error.flow)));
+            assert_eq!((error.quoted, error.hash), (77, bench.net.hasher().hash(&error.flow)));
             Some(error.kind)
         }
         _ => None,

@@ -127,7 +127,7 @@ fn a_segment_to_a_local_address_is_looped_back() {
         for to in [IpAddr::V4(v4(1)), IpAddr::V6(v6(1))] {
             let mut bench = Bench::with(port.clone(), dual);
             let frame = loop_back(&mut bench, to);
-            let Some(Received::Segment(segment)) =
+            let Some(Received::Packet(segment)) =
                 bench.net.on_loopback_frame(bench.now, frame, &mut bench.wire)
             else {
                 panic!("no segment: {:?}", bench.counted());

@@ -8,6 +8,7 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Ecn;
 
 use super::assert_dropped;
+use crate::TransportProtocol;
 use crate::testing::{Bench, OURS, PEER, tcp_frame, with_ip};
 
 /// RFC 1122 s3.1.
@@ -57,7 +58,7 @@ fn every_corrupt_byte_of_a_segment_is_detected() {
 fn a_wrong_checksum_is_counted() {
     let mut frame = tcp_frame(b"data");
     frame[56] ^= 1;
-    assert_dropped(&frame, Counter::NetDropTcpChecksum);
+    assert_dropped(&frame, Counter::NetDropL4Checksum);
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn the_verdict_of_the_device_on_the_tcp_checksum_is_used() {
     assert!(bench.receive(&wrong).is_none());
     let good = RxMeta { l4_checksum: Checksum::Good, ..RxMeta::default() };
     assert!(bench.receive_with(&wrong, good).is_some());
-    assert_eq!(bench.counted(), [(Counter::NetDropTcpChecksum, 1)]);
+    assert_eq!(bench.counted(), [(Counter::NetDropL4Checksum, 1)]);
 }
 
 #[test]
@@ -82,13 +83,24 @@ fn the_hash_of_the_nic_is_not_used() {
 
 #[test]
 fn a_segment_shorter_than_its_header_is_dropped() {
-    assert_dropped(&with_ip(tcp_frame(b""), 16, &[0, 39]), Counter::NetDropTcpHeader);
-    assert_dropped(&with_ip(tcp_frame(b""), 16, &[0, 20]), Counter::NetDropTcpHeader);
-    for offset in [0x40, 0x00, 0x60, 0xf0] {
-        let mut frame = tcp_frame(b"");
-        frame[46] = offset;
-        assert_dropped(&frame, Counter::NetDropTcpHeader);
-    }
+    assert_dropped(&with_ip(tcp_frame(b""), 16, &[0, 39]), Counter::NetDropL4Header);
+    assert_dropped(&with_ip(tcp_frame(b""), 16, &[0, 20]), Counter::NetDropL4Header);
+}
+
+/// For another transport its packets are returned as they are, and TCP's are dropped.
+#[test]
+fn another_transport_is_a_number() {
+    let sctp = TransportProtocol { number: 132, header_bytes_min: 12, has_internet_checksum: false };
+    let other = || Bench::with(MemoryConfig::default(), |cfg| cfg.transport = sctp);
+    let mut frame = with_ip(tcp_frame(b"chunk"), 23, &[132]);
+    frame[50..54].copy_from_slice(&[1, 2, 3, 4]);
+    let packet = other().receive(&frame).expect("a packet");
+    assert_eq!(packet.l4(), &frame[34..]);
+    assert_eq!(packet.flow, Bench::new().receive(&tcp_frame(b"chunk")).expect("a segment").flow);
+    let mut bench = other();
+    assert!(bench.receive(&tcp_frame(b"chunk")).is_none());
+    assert!(bench.receive(&with_ip(frame.clone(), 16, &[0, 31])).is_none());
+    assert_eq!(bench.counted(), [(Counter::NetDropIpProtocol, 1), (Counter::NetDropL4Header, 1)]);
 }
 
 #[test]

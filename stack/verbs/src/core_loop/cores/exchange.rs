@@ -55,12 +55,12 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
 
     fn on_steered(&mut self, now: Nanos, steered: Steered<FrameOf<L>>) {
         match steered {
-            Steered::Segment(port, segment) => {
+            Steered::Packet(port, segment) => {
                 // A segment from this host to itself: its replies are looped back too.
                 if segment.remote_mac == self.dp.nets.at(port).mac() {
                     self.dp.wires.at_mut(port).loop_back(segment.remote_mac);
                 }
-                self.on_received(now, port, Received::Segment(segment));
+                self.on_received(now, port, Received::Packet(segment));
             }
             Steered::IcmpError(port, error) => {
                 self.on_icmp_error(now, port, &error);

@@ -18,7 +18,7 @@ use core::net::SocketAddr;
 use std::collections::VecDeque;
 
 use crossbeam_utils::CachePadded;
-use ironwarp_net::{CoreMessage, CoreRole, IcmpError, Steering, TcpSegment};
+use ironwarp_net::{CoreMessage, CoreRole, IcmpError, Packet, Steering};
 use ironwarp_rings::spsc;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::Flow;
@@ -36,7 +36,7 @@ const MESSAGE_BACKLOG_ENTRIES: usize = 128;
 /// A frame or error that arrived at one core and belongs to another.
 pub(super) enum Steered<F> {
     /// A segment from the port of this number, as in the other variants.
-    Segment(u8, TcpSegment<F>),
+    Packet(u8, Packet<F>),
     /// An ICMP error for a flow of that core.
     IcmpError(u8, IcmpError),
     /// ARP or neighbour discovery, not parsed yet.

@@ -5,7 +5,7 @@ use core::num::NonZero;
 
 use ironwarp_llp::{Arrival, ConnId, Events, Lent, PayloadReader, Progress, Transport};
 use ironwarp_mem::CoreMem;
-use ironwarp_net::{Net, TcpSegment};
+use ironwarp_net::{Net, Packet};
 use ironwarp_port::Wires;
 use ironwarp_stats::CoreStats;
 use ironwarp_types::Nanos;
@@ -162,7 +162,7 @@ impl<L: Lower> DataPath<L> {
         &mut self,
         now: Nanos,
         port: u8,
-        segment: TcpSegment<FrameOf<L>>,
+        segment: Packet<FrameOf<L>>,
     ) -> Option<Arrival<RxOutcome>> {
         let (reader, llp, wires, net) = self.split(port);
         llp.on_packet(now, segment, net, wires, reader)

@@ -13,7 +13,7 @@ mod mpa;
 use ironwarp_iwarp::mpa::startup::{FrameBytes, PrivateDataTooLong, ReadDepths};
 use ironwarp_iwarp::{Framing, Io, Stream, StreamCallbacks, StreamError, StreamStart, Terminate};
 use ironwarp_llp::Transport;
-use ironwarp_net::{FlowHasher, IcmpError, Net, Path, TcpSegment};
+use ironwarp_net::{FlowHasher, IcmpError, Net, Packet, Path, TransportProtocol};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::{ConnectionState, CoreStats};
 use ironwarp_tcp::TcpConfig;
@@ -43,7 +43,7 @@ pub trait Lower: 'static {
             Wires = Wires<Self::Port>,
             Frame = FrameOf<Self>,
             Network = Net,
-            Packet = TcpSegment<FrameOf<Self>>,
+            Packet = Packet<FrameOf<Self>>,
             Path = Path,
             PathError = IcmpError,
         >;
@@ -60,6 +60,8 @@ pub trait Lower: 'static {
     /// The terms of a request that was accepted.
     type Agreed: Send;
 
+    /// The protocol of the transport.
+    const PROTOCOL: TransportProtocol;
     /// Octets that a core needs to assemble a segment.
     const SCRATCH_BYTES: usize;
 

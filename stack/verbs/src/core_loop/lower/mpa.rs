@@ -15,7 +15,7 @@ use ironwarp_iwarp::mpa::startup::{
 use ironwarp_iwarp::mpa::{Mpa, fpdu};
 use ironwarp_iwarp::{Io, Role, Stream, StreamCallbacks, StreamError, StreamStart, Terminate};
 use ironwarp_llp::ByteStream;
-use ironwarp_net::FlowHasher;
+use ironwarp_net::{FlowHasher, TransportProtocol};
 use ironwarp_port::Port;
 use ironwarp_stats::{ConnectionState, CoreStats};
 use ironwarp_tcp::{LentBytes, RxStream, State, Tcp, TcpConfig};
@@ -42,6 +42,7 @@ impl<P: Port> Lower for MpaOverTcp<P> {
     type Agreed = Negotiated;
 
     /// An FPDU of several segments is assembled before its CRC is checked.
+    const PROTOCOL: TransportProtocol = TransportProtocol::TCP;
     const SCRATCH_BYTES: usize = FPDU_MARKED_BYTES_MAX;
 
     fn transport(config: TcpConfig, hasher: FlowHasher, secret: [u64; 2], stats: CoreStats) -> Tcp<P> {
