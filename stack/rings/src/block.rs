@@ -13,7 +13,7 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 use std::alloc::{alloc, dealloc, handle_alloc_error};
 
-use crate::sync::Arc;
+use crate::sync::{Arc, AtomicUsize, Ordering};
 
 /// What may lie in memory that processes share: plain data.
 ///
@@ -56,7 +56,7 @@ impl BlockMemory {
 /// One end's pointer to a block, with what keeps the memory in place.
 pub(crate) struct Block<H, E> {
     parts: Parts<H, E>,
-    _owner: Arc<Owner<H, E>>,
+    owner: NonNull<Owner<H, E>>,
 }
 
 /// A pointer to the header; the entries follow it.
@@ -65,8 +65,11 @@ pub(crate) struct Parts<H, E> {
     entries: core::marker::PhantomData<E>,
 }
 
+/// What the ends in this process share. It follows a block on the heap in the same allocation: an
+/// allocation of its own would cost each queue pair three more.
 struct Owner<H, E> {
-    parts: Parts<H, E>,
+    /// The number of ends.
+    ends: AtomicUsize,
     memory: Memory<H, E>,
 }
 
@@ -84,7 +87,9 @@ unsafe impl<H: Send + Sync, E: Send + Sync> Sync for Block<H, E> {}
 
 impl<H, E> Clone for Block<H, E> {
     fn clone(&self) -> Self {
-        Block { parts: self.parts.clone(), _owner: self._owner.clone() }
+        // SAFETY: the owner lives as long as an end, and this is one.
+        unsafe { self.owner.as_ref() }.ends.fetch_add(1, Ordering::Relaxed);
+        Block { parts: self.parts.clone(), owner: self.owner }
     }
 }
 
@@ -108,9 +113,9 @@ impl<H, E> Block<H, E> {
         entry: impl Fn() -> E,
         drop_left: fn(&Parts<H, E>, u32),
     ) -> Self {
-        const { assert!(size_of::<H>() > 0) };
-        let layout = Self::layout(entries as usize).expect("the block fits the address space");
-        // SAFETY: the layout has a size, that of the header at least.
+        let (layout, owner_offset) =
+            Self::heap_layout(entries as usize).expect("the block fits the address space");
+        // SAFETY: the layout has a size, that of the owner at least.
         let memory = unsafe { alloc(layout) };
         let Some(start) = NonNull::new(memory.cast::<H>()) else { handle_alloc_error(layout) };
         let parts = Parts { start, entries: core::marker::PhantomData };
@@ -120,8 +125,17 @@ impl<H, E> Block<H, E> {
             // SAFETY: the memory has room for this entry.
             unsafe { parts.entry_address(index as usize).write(entry()) };
         }
-        let owner = Owner { parts: parts.clone(), memory: Memory::Heap(entries, drop_left) };
-        Block { parts, _owner: Arc::new(owner) }
+        // SAFETY: the memory has room for the owner there.
+        let owner = unsafe { start.byte_add(owner_offset).cast::<Owner<H, E>>() };
+        let memory = Memory::Heap(entries, drop_left);
+        // SAFETY: as above.
+        unsafe { owner.write(Owner { ends: AtomicUsize::new(1), memory }) };
+        Block { parts, owner }
+    }
+
+    /// Returns the layout of a block on the heap with its owner, and the offset of the owner.
+    fn heap_layout(entries: usize) -> Option<(Layout, usize)> {
+        Self::layout(entries)?.extend(Layout::new::<Owner<H, E>>()).ok()
     }
 
     /// Returns the block in the caller's memory, or `None` if it is too small or not aligned.
@@ -132,8 +146,31 @@ impl<H, E> Block<H, E> {
             return None;
         }
         let parts = Parts { start, entries: core::marker::PhantomData };
-        let owner = Owner { parts: parts.clone(), memory: Memory::Mapped(memory.mapping) };
-        Some(Block { parts, _owner: Arc::new(owner) })
+        let owner = Owner { ends: AtomicUsize::new(1), memory: Memory::Mapped(memory.mapping) };
+        Some(Block { parts, owner: NonNull::from(Box::leak(Box::new(owner))) })
+    }
+
+    /// Frees the block and its owner after the last end.
+    fn free(&mut self) {
+        // SAFETY: nobody else has the owner any more, so it is moved out once.
+        let Owner { ends, memory } = unsafe { self.owner.read() };
+        drop(ends);
+        let Memory::Heap(entries, drop_left) = memory else {
+            // SAFETY: `attach` made it from a box of this type. Its contents were moved out above.
+            unsafe { dealloc(self.owner.as_ptr().cast(), Layout::new::<Owner<H, E>>()) };
+            return;
+        };
+        drop_left(&self.parts, entries);
+        for index in 0..entries {
+            // SAFETY: `on_heap` wrote the entry, and nobody else has the block any more.
+            unsafe { self.parts.entry_address(index as usize).drop_in_place() };
+        }
+        // SAFETY: as above.
+        unsafe { self.parts.start.drop_in_place() };
+        if let Some((layout, _)) = Self::heap_layout(entries as usize) {
+            // SAFETY: `on_heap` allocated the memory with this layout.
+            unsafe { dealloc(self.parts.start.as_ptr().cast(), layout) };
+        }
     }
 }
 
@@ -174,19 +211,14 @@ impl<H, E> Parts<H, E> {
     }
 }
 
-impl<H, E> Drop for Owner<H, E> {
+impl<H, E> Drop for Block<H, E> {
     fn drop(&mut self) {
-        let Memory::Heap(entries, drop_left) = self.memory else { return };
-        drop_left(&self.parts, entries);
-        for index in 0..entries {
-            // SAFETY: `on_heap` wrote the entry, and nobody else has the block any more.
-            unsafe { self.parts.entry_address(index as usize).drop_in_place() };
-        }
-        // SAFETY: as above.
-        unsafe { self.parts.start.drop_in_place() };
-        if let Some(layout) = Block::<H, E>::layout(entries as usize) {
-            // SAFETY: `on_heap` allocated the memory with this layout.
-            unsafe { dealloc(self.parts.start.as_ptr().cast(), layout) };
+        // SAFETY: the owner lives as long as an end, and this is one.
+        let ends = unsafe { &self.owner.as_ref().ends };
+        if ends.fetch_sub(1, Ordering::Release) == 1 {
+            // What the other ends did before they were dropped comes before the end of the block.
+            ends.load(Ordering::Acquire);
+            self.free();
         }
     }
 }
