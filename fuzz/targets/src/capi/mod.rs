@@ -4,7 +4,7 @@
 //! freed when the library says that it is unused. So AddressSanitizer sees every access beyond
 //! that, and LeakSanitizer what a closed object leaves behind.
 //!
-//! [`Call::listed`] has every function whose arguments need no more than their kind. A panic is
+//! `Call::listed` has every function whose arguments need no more than their kind. A panic is
 //! `IW_E_INTERNAL` in C; here it ends the run, as does an error number that no call may return.
 
 mod call;
