@@ -15,8 +15,8 @@ use verbs::ConnectionRequest;
 use super::{CmId, IdState};
 use crate::device::static_text;
 use crate::engine::{
-    EBUSY, EINVAL, Errno, EventQueue, Link, Outcome, State, as_minus_one, as_pointer, signal_acknowledged,
-    wait_for, wait_for_ever, with,
+    EBADF, EBUSY, EINVAL, Errno, EventQueue, Link, Outcome, State, as_minus_one, as_pointer,
+    signal_acknowledged, wait_for, wait_for_ever, with,
 };
 use crate::sys;
 
@@ -79,8 +79,9 @@ pub(crate) struct ClosedChannel {
     by: ThreadId,
 }
 
-/// How long a thread may be on its way into `rdma_get_cm_event` while another destroys the channel.
-const LAST_WAIT: Duration = Duration::from_millis(5);
+/// How long a thread may be on its way into `rdma_get_cm_event` while another destroys the channel:
+/// a few time slices of a busy processor.
+const LAST_WAIT: Duration = Duration::from_millis(100);
 /// Channels that are remembered for such threads.
 const CLOSED_MAX: usize = 16;
 
@@ -126,10 +127,15 @@ pub(super) fn wait_on<T>(
         }
     })?;
     let Some(fd) = fd else { return wait_for_ever() };
-    wait_for(fd, |state| {
+    let taken = wait_for(fd, |state| {
         let Some(event) = state.take_event(channel)? else { return Ok(None) };
         Ok(Some(hand_over(state, event)))
-    })
+    });
+    match taken {
+        // The channel was there at the start of this call: another thread has destroyed it since.
+        Err(EINVAL | EBADF) => wait_for_ever(),
+        taken => taken,
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -20,6 +20,7 @@ impl Errno {
 pub(crate) type Outcome<T = ()> = Result<T, Errno>;
 
 pub(crate) const EINVAL: Errno = Errno(libc::EINVAL);
+pub(crate) const EBADF: Errno = Errno(libc::EBADF);
 pub(crate) const ENODEV: Errno = Errno(libc::ENODEV);
 pub(crate) const EBUSY: Errno = Errno(libc::EBUSY);
 pub(crate) const EPERM: Errno = Errno(libc::EPERM);
