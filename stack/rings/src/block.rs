@@ -153,8 +153,7 @@ impl<H, E> Block<H, E> {
     /// Frees the block and its owner after the last end.
     fn free(&mut self) {
         // SAFETY: nobody else has the owner any more, so it is moved out once.
-        let Owner { ends, memory } = unsafe { self.owner.read() };
-        drop(ends);
+        let Owner { memory, .. } = unsafe { self.owner.read() };
         let Memory::Heap(entries, drop_left) = memory else {
             // SAFETY: `attach` made it from a box of this type. Its contents were moved out above.
             unsafe { dealloc(self.owner.as_ptr().cast(), Layout::new::<Owner<H, E>>()) };
