@@ -46,8 +46,13 @@ impl Session {
             if posted.signaled {
                 return Err(format!("request {} was skipped by {completion:?}", posted.wr_id));
             }
-            let is_its_report = posted.is_reported_by_next && completion.wr_id == posted.wr_id + 1;
-            if is_its_report && completion.status != CompletionStatus::Success {
+            // The next may be reported by the one after it in turn: a list that did not fit was cut
+            // between the two.
+            let next = self.sides[side].sends.front();
+            let leads_to_report =
+                next.is_some_and(|next| next.wr_id == completion.wr_id || next.is_reported_by_next);
+            let is_reported = posted.is_reported_by_next && leads_to_report;
+            if is_reported && completion.status != CompletionStatus::Success {
                 self.flush(side, posted)?;
                 continue;
             }

@@ -7,9 +7,13 @@ use super::packet::Packet;
 /// Changes one byte of a TCP segment's packet. Returns `false` for any other frame.
 ///
 /// A difference within one byte always changes a ones' complement sum (RFC 1071), so a checksum
-/// shows it.
+/// shows it. Two could cancel: a packet that another link has damaged stays as it is.
 pub(super) fn corrupt(frame: &mut [u8], dice: &mut SeededEntropy) -> bool {
-    let Some(covered) = Packet::locate(frame).and_then(|packet| packet.covered()) else { return false };
+    let Some(packet) = Packet::locate(frame) else { return false };
+    let Some(covered) = packet.covered() else { return false };
+    if !packet.sums_hold(frame) {
+        return true;
+    }
     let at = covered.start + dice.below(covered.len() as u64) as usize;
     let difference = 1 + dice.below(255) as u8;
     if let Some(byte) = frame.get_mut(at) {

@@ -143,6 +143,22 @@ fn a_packet_that_fits_or_a_silent_link_sends_no_icmp_error() {
     assert!(fits.take_answer(Nanos(0)).is_none() && silent.take_answer(Nanos(0)).is_none());
 }
 
+/// A frame crosses several links on its way through a switch.
+#[test]
+fn damage_on_several_links_does_not_cancel() {
+    let mut link = link(LinkConfig { corrupt_ppm: 1_000_000, ..LinkConfig::ideal() });
+    for (v6, tagged) in KINDS {
+        for _ in 0..2_000 {
+            let mut frame = segment(v6, tagged);
+            link.offer(Nanos(0), &mut frame);
+            for _ in 0..4 {
+                link.offer(Nanos(0), &mut frame);
+                assert!(!sums_hold(&frame, v6, tagged), "v6 {v6} tagged {tagged}");
+            }
+        }
+    }
+}
+
 #[test]
 fn damage_is_seen_or_not_as_it_was_asked_for() {
     for (v6, tagged) in KINDS {

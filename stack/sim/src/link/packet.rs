@@ -82,6 +82,22 @@ impl Packet {
         }
     }
 
+    /// Returns whether the checksums of a TCP packet match (RFC 9293 s3.1, RFC 8200 s8.1).
+    pub(super) fn sums_hold(&self, frame: &[u8]) -> bool {
+        let (Some(header), Some(segment)) = (frame.get(self.l3..self.l4), frame.get(self.l4..self.end))
+        else {
+            return false;
+        };
+        let (header_holds, addresses) = match self.version {
+            Version::V4 => (checksum(0, header) == 0, header.get(12..20)),
+            Version::V6 => (true, header.get(8..40)),
+        };
+        let pseudo_header = addresses.unwrap_or_default().as_chunks::<2>().0.iter();
+        let addresses_sum = pseudo_header.map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>();
+        let start = addresses_sum + u64::from(PROTOCOL_TCP) + segment.len() as u64;
+        header_holds && checksum(start, segment) == 0
+    }
+
     /// Returns whether a router may report that it is too large: it is not an ICMP message
     /// (RFC 1122 s3.2.2, RFC 4443 s2.4).
     pub(super) fn may_be_answered(&self) -> bool {
