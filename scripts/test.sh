@@ -260,9 +260,9 @@ simulator() {
     summary=$(grep -aoE '[0-9]+ passed, [0-9]+ failed' "$logs/seeds" | tail -1)
     echo "test result: ok. ${summary/,/;}"
     local fixed=(mixed:40 atomics:10 shared:5 memory:5 queues:5 storm:5 vanish:5 stalls:5 visitors:5 slow-starts:5
-        shared-cores:5 storage:3)
+        shared-cores:5)
     [ "$long" -eq 0 ] || fixed=(mixed:200 atomics:40 shared:20 memory:20 queues:20 storm:20 vanish:20 stalls:20 visitors:15
-        slow-starts:15 shared-cores:20 storage:10)
+        slow-starts:15 shared-cores:20)
     for scenario in "${fixed[@]}"; do
         "$program" --scenario "${scenario%:*}" --seeds "0..${scenario#*:}" --traces "$logs" |
             tee "$logs/seeds" || return

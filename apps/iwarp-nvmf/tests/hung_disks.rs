@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::common::{NQN, target_config};
-use crate::world::World;
+use crate::world::{DiskPlan, World};
 use ironwarp::Nanos;
-use iwarp_nvmf::backend::simulated::DiskPlan;
 use iwarp_nvmf::host::{BlockRange, Transfer};
 use iwarp_nvmf::wire::Status;
 use iwarp_nvmf::wire::opcode::io;

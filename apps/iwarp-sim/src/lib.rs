@@ -19,7 +19,6 @@ mod hostile;
 mod kinds;
 pub mod plan;
 pub mod regressions;
-mod storage;
 pub mod tcp;
 pub mod trial;
 mod wire;

@@ -43,10 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("iwarp-run", &["ironwarp", "cli"]),
     ("iwarp-nvmf", &["ironwarp", "cli"]),
     ("iwarp-soak", &["types", "ironwarp", "cli", "iwarp-nvmf"]),
-    (
-        "iwarp-sim",
-        &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim", "testkit", "cli", "iwarp-nvmf"],
-    ),
+    ("iwarp-sim", &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim", "testkit", "cli"]),
 ];
 
 fn root() -> PathBuf {

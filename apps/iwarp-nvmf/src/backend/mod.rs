@@ -14,14 +14,12 @@
 //! | file | none: the kernel reads into the arena, RDMA Write from there | none: RDMA Read or capsule into the arena, the kernel writes from there |
 //!
 //! A file that is not opened with O_DIRECT adds the kernel's copy to or from its page cache.
-//! [`simulated`] has a disk for virtual time.
 
 pub mod faults;
 mod media;
 mod medium;
 mod memory;
 mod null;
-pub mod simulated;
 mod uring;
 
 use std::sync::Arc;

@@ -7,12 +7,11 @@
 //!
 //! Each outstanding command has a data buffer of its own. It is either registered once for all
 //! commands, or bound to a fresh tag for each command, which the target's response invalidates
-//! ([`HostSettings::invalidate`]). A [`session::Session`] connects without waiting.
+//! ([`HostSettings::invalidate`]).
 
 mod admin;
 mod bench;
 mod queue;
-pub mod session;
 
 use core::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -125,12 +124,6 @@ impl Host {
     /// Returns the workers.
     pub fn workers(&self) -> &[Worker] {
         &self.workers
-    }
-
-    /// Returns the workers, for simulators that check their state.
-    #[doc(hidden)]
-    pub fn workers_mut(&mut self) -> &mut [Worker] {
-        &mut self.workers
     }
 
     /// Returns CNTLID, after [`Host::connect`].

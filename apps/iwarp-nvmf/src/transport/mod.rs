@@ -236,12 +236,6 @@ impl Reactor {
         &self.worker
     }
 
-    /// Returns the worker, for simulators that check its state.
-    #[doc(hidden)]
-    pub fn worker_mut(&mut self) -> &mut Worker {
-        &mut self.worker
-    }
-
     /// Returns what the core has done.
     pub fn counters(&self) -> CoreCounters {
         self.counters

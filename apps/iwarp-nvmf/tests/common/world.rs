@@ -5,6 +5,8 @@
 //! a clock. Hosts and links cost nothing. The same steps give the same run.
 #![allow(dead_code, reason = "each test uses its part")]
 
+mod simulated;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,15 +14,17 @@ use ironwarp::memory::{FarEnd, Ipv4Tcp, MemoryConfig, detached};
 use ironwarp::{Config, MacAddr, Stack};
 use ironwarp_port::{Burst, Frame};
 use ironwarp_sim::VirtualClock;
-use ironwarp_types::{Clock, Nanos};
+use ironwarp_types::{Clock, Nanos, SeededEntropy};
 use iwarp_nvmf::backend::Arena;
-use iwarp_nvmf::backend::simulated::{DiskPlan, SimulatedDisk};
 use iwarp_nvmf::config::TargetConfig;
 use iwarp_nvmf::host::{Host, HostSettings};
 use iwarp_nvmf::namespaces::Namespaces;
 use iwarp_nvmf::serve::Appliance;
 use iwarp_nvmf::target::Target;
 use iwarp_nvmf::transport::Reactor;
+use simulated::SimulatedDisk;
+
+pub use simulated::DiskPlan;
 
 use super::{AT, NQN};
 
@@ -62,6 +66,8 @@ pub struct Core {
     pub faults: BTreeMap<u8, Fault>,
     /// Frames that found a full ring.
     pub lost: u64,
+    /// Draws the frames that [`Fault::Lossy`] loses.
+    losses: SeededEntropy,
     picoseconds: u64,
     spent: (u64, u64),
 }
@@ -75,6 +81,8 @@ pub enum Fault {
     NoData,
     /// Its window is a byte, or as little as its window scale allows.
     TinyWindow,
+    /// One in eight of its frames is lost.
+    Lossy,
 }
 
 /// A host.
@@ -148,6 +156,7 @@ impl World {
             ports,
             faults,
             lost: 0,
+            losses: SeededEntropy::new(1),
             picoseconds,
             spent,
         };
@@ -246,12 +255,13 @@ impl Core {
     }
 
     /// Applies the fault of a host to a frame that it sends. Returns whether the frame passes.
-    fn passes(&self, from: u8, frame: &mut Vec<u8>) -> bool {
+    fn passes(&mut self, from: u8, frame: &mut Vec<u8>) -> bool {
         let (Some(fault), Some(at)) = (self.faults.get(&from), Ipv4Tcp::locate(frame)) else {
             return self.faults.get(&from) != Some(&Fault::Unplugged);
         };
         match fault {
             Fault::Unplugged => false,
+            Fault::Lossy => !self.losses.chance(125_000),
             Fault::NoData => {
                 frame.truncate(at.payload);
                 let length = (at.payload - at.l3) as u16;

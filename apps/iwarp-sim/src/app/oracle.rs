@@ -110,8 +110,8 @@ pub enum AttackOutcome {
 }
 
 impl Oracle {
-    /// Creates the oracle of sessions that have not begun. The check of the words and the honest
-    /// host of storage count as one more session each.
+    /// Creates the oracle of sessions that have not begun. The check of the words counts as one
+    /// more session.
     pub fn new(plan: &Plan) -> SharedOracle {
         let undetected_corruption = plan.undetected_corruption;
         let new = |(number, plan): (usize, &SessionPlan)| Session {
@@ -124,7 +124,7 @@ impl Oracle {
             ..Session::default()
         };
         let sessions: Vec<Session> = plan.sessions.iter().enumerate().map(new).collect();
-        let open = sessions.len() + usize::from(plan.atomics.is_some()) + usize::from(plan.storage.is_some());
+        let open = sessions.len() + usize::from(plan.atomics.is_some());
         Rc::new(RefCell::new(Oracle {
             sessions,
             fault: None,

@@ -11,7 +11,6 @@ mod hosts;
 mod scenario;
 mod session;
 mod settings;
-mod storage;
 
 use ironwarp::Config;
 use ironwarp_port::memory::MemoryConfig;
@@ -25,7 +24,6 @@ pub(crate) use faults::Fault;
 pub use scenario::Scenario;
 pub(crate) use session::{Ending, Placement, SessionPlan, WordsMix};
 pub(crate) use settings::{CommonConfig, addresses_of};
-pub(crate) use storage::{DiskChange, StorageHabit, StoragePlan};
 
 /// The complete description of a run.
 #[derive(Clone, Debug)]
@@ -42,8 +40,6 @@ pub struct Plan {
     pub sessions: Vec<SessionPlan>,
     /// The words on which the sessions have atomic operations.
     pub atomics: Option<AtomicsPlan>,
-    /// An NVMe target with two hosts, which replace the sessions.
-    pub storage: Option<StoragePlan>,
     /// Changes during the run, in order of time.
     pub(crate) timeline: Vec<(Nanos, Change)>,
     /// When links stop being faulty.
@@ -109,40 +105,17 @@ pub struct HostilePlan {
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// One direction of a cable gets a new configuration: 0 from its first end, 1 towards it.
-    Link {
-        cable: usize,
-        direction: usize,
-        config: LinkConfig,
-    },
+    Link { cable: usize, direction: usize, config: LinkConfig },
     /// After this many buffer allocations of a host, all further ones fail.
-    Allocations {
-        host: usize,
-        left: u64,
-    },
+    Allocations { host: usize, left: u64 },
     /// A host's application drops its context and restarts.
-    Restart {
-        host: usize,
-    },
+    Restart { host: usize },
     /// A core of a host is not polled until then.
-    Stall {
-        host: usize,
-        core: usize,
-        until: Nanos,
-    },
+    Stall { host: usize, core: usize, until: Nanos },
     /// A host's clock is set to be this far ahead of the simulation.
-    Clock {
-        host: usize,
-        ahead: Nanos,
-    },
-    Disk {
-        disk: usize,
-        change: DiskChange,
-    },
+    Clock { host: usize, ahead: Nanos },
     /// A host's transmit ring accepts this many frames of a burst.
-    TxBurst {
-        host: usize,
-        frames: u64,
-    },
+    TxBurst { host: usize, frames: u64 },
 }
 
 impl Plan {
@@ -167,7 +140,6 @@ impl Plan {
             hostile: None,
             sessions: Vec::new(),
             atomics: None,
-            storage: None,
             timeline: Vec::new(),
             heal_at: Nanos::from_micros(2_000 + log_uniform(&mut rng, 8, 19)),
             heal_timeout: HEAL_TIMEOUT,
@@ -186,7 +158,6 @@ impl Plan {
         plan.draw_cables(&mut rng);
         match scenario {
             Scenario::Atomics => plan.draw_sessions_on_words(&mut rng),
-            Scenario::Storage => plan.draw_storage(&mut rng),
             _ => plan.draw_sessions(&params, &mut rng),
         }
         plan.draw_srqs(&params, &mut rng);
@@ -249,9 +220,6 @@ impl Plan {
         }
         if let Some(atomics) = &self.atomics {
             text += &format!("\n{atomics:?}");
-        }
-        if let Some(storage) = &self.storage {
-            text += &format!("\n{storage:?}");
         }
         for (at, change) in &self.timeline {
             text += &format!("\n{:?}: {change:?}", at.as_duration());

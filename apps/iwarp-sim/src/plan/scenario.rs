@@ -78,13 +78,6 @@ kinds! {
             (params.ops, params.bytes, params.tight_limits) = (300, 400_000, false);
         }),
         SharedCores => ("shared-cores", "shared receive queues on hosts with up to three cores", share),
-        // Each session is the room of a connection.
-        Storage => ("storage",
-            "an NVMe target, disks that hang, and two hosts, one of them hostile: the other has its data and goes on",
-            |params, _| {
-            (params.hosts, params.sessions, params.shared_percent) = (3, 16, 0);
-            (params.small, params.tight_limits) = (false, false);
-        }),
     }
 }
 
@@ -186,11 +179,6 @@ impl Scenario {
             Scenario::Starved => vec![TxRing, Allocation, SlowReader, SmallQueue, Loss],
             _ => Fault::ALL.to_vec(),
         };
-        // Damage under a valid checksum may change a Connect, and a host that restarts forgets what
-        // it has written.
-        if self == Scenario::Storage {
-            known.retain(|fault| !matches!(fault, UndetectedCorruption | Restart | SlowReader));
-        }
         let keep = known.len().div_ceil(2);
         while known.len() > keep {
             known.remove(rng.below(known.len() as u64) as usize);

@@ -10,7 +10,6 @@ use super::{Host, SimNode, Switch, World};
 use crate::app::{App, Oracle};
 use crate::hostile::Hostile;
 use crate::plan::{Fault, Plan};
-use crate::storage::StorageHost;
 use crate::text;
 use crate::wire::FrameChecker;
 
@@ -97,13 +96,9 @@ impl World {
         let clock = HostClock::new(self.net.clock());
         let built = builder.build_replayable_cores(queues, clock.clone(), plan.secret);
         let built = built.map_err(text)?;
-        let node = if self.plan.storage.is_some() {
-            SimNode::Storage(Box::new(StorageHost::new(&self.plan, number, built, &self.oracle)?))
-        } else {
-            let app = App::new(number, &built.0, plan, &self.plan.common, &self.oracle).map_err(text)?;
-            SimNode::Host(Box::new(Host::new(number, clock, built, app, &self.oracle, plan)))
-        };
-        self.hosts.push(self.net.add_node(node, &[self.ports[number]]));
+        let app = App::new(number, &built.0, plan, &self.plan.common, &self.oracle).map_err(text)?;
+        let host = Host::new(number, clock, built, app, &self.oracle, plan);
+        self.hosts.push(self.net.add_node(SimNode::Host(Box::new(host)), &[self.ports[number]]));
         Ok(())
     }
 }

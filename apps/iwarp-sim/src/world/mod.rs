@@ -23,7 +23,6 @@ pub use switch::Switch;
 use crate::app::{SharedOracle, Totals};
 use crate::hostile::Hostile;
 use crate::plan::{Change, Plan};
-use crate::storage::StorageHost;
 use crate::text;
 
 /// The result of a run that passed.
@@ -42,8 +41,6 @@ pub enum SimNode {
     Host(Box<Host>),
     /// A host that attacks the others.
     Hostile(Box<Hostile>),
-    /// An NVMe target, or a host of one.
-    Storage(Box<StorageHost>),
     Switch(Switch),
 }
 
@@ -52,7 +49,6 @@ impl Node for SimNode {
         match self {
             SimNode::Host(host) => host.poll(now),
             SimNode::Hostile(host) => host.poll(now),
-            SimNode::Storage(host) => host.poll(now),
             SimNode::Switch(switch) => switch.poll(now),
         }
     }
@@ -61,7 +57,6 @@ impl Node for SimNode {
         match self {
             SimNode::Host(host) => host.check(),
             SimNode::Hostile(host) => host.check(),
-            SimNode::Storage(host) => host.check(),
             SimNode::Switch(switch) => switch.check(),
         }
     }
@@ -130,11 +125,6 @@ impl World {
                 }
                 self.net.wake(self.hosts[*host]);
             }
-            Change::Disk { disk, change } => {
-                if let SimNode::Storage(target) = self.net.node_mut(self.hosts[0]) {
-                    target.change_disk(*disk, *change);
-                }
-            }
             Change::Restart { host } => {
                 let now = self.net.now();
                 if let SimNode::Host(node) = self.net.node_mut(self.hosts[*host]) {
@@ -170,12 +160,7 @@ impl World {
         if done.map_err(text)? {
             return Ok(());
         }
-        let mut open = oracle.borrow().describe_open();
-        for id in &self.hosts {
-            if let SimNode::Storage(host) = self.net.node(*id) {
-                open.extend(host.describe());
-            }
-        }
+        let open = oracle.borrow().describe_open();
         Err(format!("no end {:?} after the last fault: {open}", self.plan.heal_timeout))
     }
 
@@ -184,10 +169,8 @@ impl World {
         // Objects that were destroyed last are still being released.
         self.net.run_until(self.net.now() + QUIET_TIME).map_err(text)?;
         for id in self.hosts.clone() {
-            match self.net.node_mut(id) {
-                SimNode::Host(host) => host.close()?,
-                SimNode::Storage(host) => host.close()?,
-                SimNode::Hostile(_) | SimNode::Switch(_) => {}
+            if let SimNode::Host(host) = self.net.node_mut(id) {
+                host.close()?;
             }
         }
         self.wake_all();
@@ -196,21 +179,13 @@ impl World {
         self.wake_all();
         self.net.run_until(until + Nanos::from_millis(1)).map_err(text)?;
         for (number, id) in self.hosts.clone().into_iter().enumerate() {
-            let (held, expected, counters) = match self.net.node_mut(id) {
-                SimNode::Host(host) => {
-                    (host.cores.resource_usage(), ResourceUsage::default(), host.stack.counters())
-                }
-                SimNode::Storage(host) => {
-                    host.check_end()?;
-                    let (held, expected) = host.resource_usage();
-                    (held, expected, host.counters())
-                }
-                SimNode::Hostile(_) | SimNode::Switch(_) => continue,
-            };
-            if let Some(held) = held.into_iter().find(|held| *held != expected) {
+            let SimNode::Host(host) = self.net.node(id) else { continue };
+            let held = host.cores.resource_usage();
+            if let Some(held) = held.into_iter().find(|held| *held != ResourceUsage::default()) {
                 return Err(format!("host {number} still holds {held:?}"));
             }
-            let lost = counters.into_iter().find(|(name, lost)| *name == "verbs_cq_overruns" && *lost > 0);
+            let lost = host.stack.counters();
+            let lost = lost.into_iter().find(|(name, lost)| *name == "verbs_cq_overruns" && *lost > 0);
             if let Some((_, lost)) = lost {
                 return Err(format!("host {number}: {lost} completions overran a queue"));
             }

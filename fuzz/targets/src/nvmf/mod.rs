@@ -1,5 +1,5 @@
 //! The NVMe target's transport: two hosts in virtual time, one of which sends anything in any
-//! order, and disks that hang, fail and answer in any order.
+//! order, disks that hang, fail and answer in any order, and lost frames.
 //!
 //! After each step everything of the core has one owner, and the honest host's connections stand.
 //! In the end each of its commands has one response, its data is there, and nothing is left of the

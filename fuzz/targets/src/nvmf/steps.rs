@@ -13,7 +13,8 @@ use super::{AT, NQN};
 
 pub const HONEST: usize = 0;
 pub const HOSTILE: usize = 1;
-/// The last byte of the addresses of the hostile host.
+/// The last byte of the addresses of either host.
+const HONEST_NUMBER: u8 = 1;
 const HOSTILE_NUMBER: u8 = 3;
 /// The subsystem of the hostile host. It has namespaces of its own on the same core and disk.
 pub const HOSTILE_NQN: &str = "nqn.2014-08.org.example:hostile";
@@ -37,7 +38,7 @@ fn config() -> TargetConfig {
 
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let mut world = World::new(&config(), &[1, HOSTILE_NUMBER]);
+    let mut world = World::new(&config(), &[HONEST_NUMBER, HOSTILE_NUMBER]);
     let empty = world.core.reactor.usage();
     world.connect(HONEST, 1);
     let honest_alone = world.core.reactor.usage();
@@ -81,13 +82,13 @@ fn step(input: &mut Input<'_>, world: &mut World, (honest, hostile): (&mut Hones
         }
         11 => {
             let fault = match input.u8() % 6 {
-                0 => Some(Fault::Unplugged),
-                1 => Some(Fault::NoData),
-                2 => Some(Fault::TinyWindow),
+                0 => Some((HOSTILE_NUMBER, Fault::Unplugged)),
+                1 => Some((HOSTILE_NUMBER, Fault::NoData)),
+                2 => Some((HOSTILE_NUMBER, Fault::TinyWindow)),
+                3 => Some((HONEST_NUMBER, Fault::Lossy)),
                 _ => None,
             };
-            world.core.faults.remove(&HOSTILE_NUMBER);
-            world.core.faults.extend(fault.map(|one| (HOSTILE_NUMBER, one)));
+            world.core.faults = fault.into_iter().collect();
         }
         12 => world.core.pause(Nanos(input.nanos()).min(PAUSE_MAX)),
         // The frames of one host wait.

@@ -1,5 +1,4 @@
-//! A disk in virtual time, for simulators, fuzzers and tests: its data passes through data buffers,
-//! and each request takes a poll.
+//! A disk in virtual time: its data passes through data buffers, and each request takes a poll.
 //!
 //! Bytes move when a request completes, as a kernel's do at the latest. A [`DiskPlan`] says what
 //! goes wrong, and changes while the core runs. Nothing here reads a clock or a random number, so
@@ -9,14 +8,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Arena, Backend, BlockCompletion, BlockError, BlockOperation, BlockRequest, Budget, Submission};
+use iwarp_nvmf::backend::{
+    Arena, Backend, BlockCompletion, BlockError, BlockOperation, BlockRequest, Budget, Submission,
+};
 
 /// Bytes of a block.
 const BLOCK_BYTES: u64 = 512;
 /// Requests that it has at once.
 const REQUESTS_MAX: usize = 64;
 /// What a byte is that nobody has written.
-pub const UNWRITTEN: u8 = 7;
+const UNWRITTEN: u8 = 7;
 
 /// What a disk does, changed while the core runs.
 #[derive(Debug, Default)]
