@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs random operations for a while over memif, ring and tap, checked byte for byte, while frames, links and processes
-# fail. Memory, descriptors and resources must stay flat.
+# Runs an NVMe target and three hosts for a while, every block checked, while frames, links, disks and processes fail.
+# Memory, descriptors and resources must stay flat.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,14 +8,12 @@ usage() {
     cat <<'TXT'
 usage: scripts/soak.sh MINUTES [option of iwarp-soak]...
 
-Each device gets a third of the time. Over tap, processes are killed and links go down; that needs root.
-`--device storage` runs iwarp-nvmf's target and three hosts instead: both are killed, links are cut, namespaces reloaded.
+Hosts and target are joined by the native memif: it needs neither root nor a card.
 
 examples:
   scripts/soak.sh 2
-  scripts/soak.sh 30 --queue-pairs 64 --json target/soak.json
-  scripts/soak.sh 10 --device tap --seed 7
-  scripts/soak.sh 30 --device storage --json target/soak-storage.json
+  scripts/soak.sh 10 --seed 7
+  scripts/soak.sh 30 --json target/soak.json
 TXT
 }
 
@@ -31,11 +29,6 @@ shift
 require_cargo
 install_packages build
 
-options=("$@")
-if [ "$(id -u)" != 0 ] && [[ " $* " != *" --device "* ]]; then
-    echo "SKIPPED: soak over tap: needs root for a network namespace"
-    options+=(--device memif --device ring)
-fi
 read -ra selected <<<"$(build_options -p iwarp-soak)"
 cargo build --locked "${selected[@]}"
-exec "${CARGO_TARGET_DIR:-target}/debug/iwarp-soak" --minutes "$minutes" "${options[@]}"
+exec "${CARGO_TARGET_DIR:-target}/debug/iwarp-soak" --minutes "$minutes" "$@"

@@ -226,11 +226,11 @@ fuzz() {
     scripts/fuzz.sh --smoke 60
 }
 
-# Random operations over memif, ring and tap, while frames, links and processes fail; then the storage target.
+# The storage target and its hosts, while frames, links, disks and processes fail.
 soak() {
-    local json=$logs/soak.json minutes=(0.5 0.2)
-    [ "$long" -eq 0 ] || minutes=(2 0.4)
-    scripts/soak.sh "${minutes[0]}" --queue-pairs 16 --json "$json" && scripts/soak.sh "${minutes[1]}" --device storage
+    local minutes=0.5
+    [ "$long" -eq 0 ] || minutes=2
+    scripts/soak.sh "$minutes" --json "$logs/soak.json"
 }
 
 # DPDK's archives and drivers are in the program: it loads no shared library of DPDK, and its devices work.

@@ -1,4 +1,16 @@
-//! One end of a run: a process, or a thread of the process with both ends.
+//! One end of a run: a host that writes, reads and compares blocks, or the target that serves them.
+//! Every byte that was confirmed must be there.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`model`] | what a host knows of its blocks, in a file that outlives it |
+//! | [`work`] | commands and their checks |
+//! | [`host`] | a host: sessions that end and begin again |
+//! | [`target`] | the target |
+//!
+//! Each host has a link of its own, and its own blocks in three namespaces: one in a file, one in
+//! memory, and one that reloads add, replace and remove. Hosts and target are processes that the
+//! run kills.
 //!
 //! Orders come as lines on standard input:
 //!
@@ -13,39 +25,43 @@
 //!
 //! Reports leave as JSON lines on standard output.
 
-mod client;
-mod message;
-mod node;
-mod server;
-mod session;
+mod host;
+mod model;
+mod target;
+mod work;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
-use std::io::BufRead;
+use std::fs;
+use std::io::{self, BufRead};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ironwarp::instrument::{FaultRates, Faults, PortControl};
-use ironwarp::{Completion, Config, Event, ResourceUsage, Stack};
+use ironwarp::{ResourceUsage, Stack};
 use ironwarp_cli::print_stdout;
 use serde_json::{Value, json};
 
 use crate::args::{EndArgs, Role};
-use client::Client;
-use node::Node;
-use server::Server;
+use model::{BLOCK_BYTES, BLOCKS, Extent, FILE_NSID, Model};
 
 /// The time between two reports.
-pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// The time in which all connections close in order after the order to stop; a retransmission
-/// timeout that has grown in the last failures is part of it.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time in which everything must be released after the last connection.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
-const REAP: usize = 64;
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Receive bursts for which a delayed frame waits.
 const DELAY_POLLS: u32 = 50;
+/// Hosts of a run. Host `n` has `n + 1` I/O queues.
+pub(crate) const HOSTS: usize = 3;
+const NQN: &str = "nqn.2014-08.org.ironwarp:soak";
+
+/// Runs an end until it is ordered to stop.
+pub(crate) fn run(args: &EndArgs) -> Result<(), EndError> {
+    match args.role {
+        Role::Target => target::run(args),
+        Role::Host => host::run(args),
+    }
+}
 
 /// Why an end failed: a call that failed, or something that is not as it must be. One line of text.
 #[derive(Debug)]
@@ -65,15 +81,15 @@ impl<E: std::error::Error> From<E> for EndError {
 
 /// Counts for reports, by name.
 #[derive(Default)]
-pub(crate) struct Counts(BTreeMap<String, u64>);
+struct Counts(BTreeMap<String, u64>);
 
 impl Counts {
-    pub(crate) fn add(&mut self, what: &str, by: u64) {
+    fn add(&mut self, what: &str, by: u64) {
         *self.0.entry(what.to_owned()).or_default() += by;
     }
 
     /// All of them, and the connections that are `open` where the end counts them.
-    pub(crate) fn json(&self, open: Option<usize>) -> Value {
+    fn json(&self, open: Option<usize>) -> Value {
         let mut counts = json!(self.0);
         if let Some(open) = open {
             counts["open"] = open.into();
@@ -84,7 +100,7 @@ impl Counts {
 
 /// An order of the run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Order {
+enum Order {
     Go,
     Faults(FaultRates),
     Reload,
@@ -114,83 +130,18 @@ impl DiskState {
     }
 }
 
-/// What an end does besides polling.
-trait Application {
-    const NAME: &'static str;
-    /// Listens, or begins to connect.
-    fn go(&mut self, node: &mut Node) -> Result<(), EndError>;
-    fn on_completion(&mut self, node: &mut Node, done: &Completion) -> Result<(), EndError>;
-    fn on_event(&mut self, node: &mut Node, event: Event) -> Result<(), EndError>;
-    /// Posts work. Never waits.
-    fn advance(&mut self, node: &mut Node) -> Result<(), EndError>;
-    /// Begins the end: no new connections. Returns the connections that are left.
-    fn finish(&mut self, node: &mut Node, deadline: Instant) -> Result<usize, EndError>;
-    fn counts(&self) -> Value;
-
-    /// Handles all completions and events, and posts work.
-    fn step(&mut self, node: &mut Node) -> Result<(), EndError> {
-        let mut reaped = [Completion::default(); REAP];
-        loop {
-            let count = node.ctx.poll_cq(node.cq, &mut reaped)?;
-            reaped[..count].iter().try_for_each(|done| self.on_completion(node, done))?;
-            if count < REAP {
-                break;
-            }
-        }
-        while let Some(event) = node.ctx.poll_event() {
-            self.on_event(node, event)?;
-        }
-        self.advance(node)
-    }
-}
-
-/// Runs an end until it is ordered to stop.
-pub(crate) fn run(args: &EndArgs) -> Result<(), EndError> {
-    let config = |number: usize| Config::from_file(&args.config[number.min(args.config.len() - 1)]);
-    let server = || Server::new(args.at);
-    let client = || Client::new(args.at, args.queue_pairs, args.seed);
-    match args.role {
-        Role::Server => {
-            let mut node = Node::new(Stack::builder(config(0)?).build_one()?)?;
-            serve(&mut node, server(), &orders(1).remove(0))
-        }
-        Role::Client => {
-            let mut node = Node::new(Stack::builder(config(0)?).build_one()?)?;
-            serve(&mut node, client(), &orders(1).remove(0))
-        }
-        Role::Target | Role::Host => crate::storage::run(args),
-        Role::Both => {
-            let [first, second] = Stack::ring_pair(config(0)?, config(1)?, None)?;
-            let (mut near, mut far) = (Node::new(first)?, Node::new(second)?);
-            let mut inputs = orders(2);
-            let (for_server, for_client) = (inputs.remove(1), inputs.remove(0));
-            thread::scope(|scope| {
-                let serving = scope.spawn(move || serve(&mut near, server(), &for_server));
-                let outcome = serve(&mut far, client(), &for_client);
-                let served = serving.join().map_err(|_| EndError("the server panicked".to_owned()))?;
-                outcome.and(served)
-            })
-        }
-    }
-}
-
-/// Reads orders on a thread of their own, and gives them to each of `ends`.
-pub(crate) fn orders(ends: usize) -> Vec<Receiver<Order>> {
-    let (senders, receivers): (Vec<_>, Vec<Receiver<Order>>) = (0..ends).map(|_| mpsc::channel()).unzip();
+/// Reads orders on a thread of their own.
+fn orders() -> Receiver<Order> {
+    let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        // An end that has failed takes no order.
-        let give_all = |order: Option<Order>| {
-            for (sender, order) in senders.iter().zip(std::iter::repeat(order)) {
-                let _ = order.map(|order| sender.send(order));
-            }
-        };
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            give_all(parse_order(&line));
+        for order in io::stdin().lock().lines().map_while(Result::ok).filter_map(|line| parse_order(&line)) {
+            // An end that has failed takes no order.
+            let _ = sender.send(order);
         }
         // The run is gone.
-        give_all(Some(Order::Stop));
+        let _ = sender.send(Order::Stop);
     });
-    receivers
+    receiver
 }
 
 fn parse_order(line: &str) -> Option<Order> {
@@ -221,70 +172,19 @@ fn parse_order(line: &str) -> Option<Order> {
     }
 }
 
-/// Polls the node and its application until the order to stop, then ends everything in order.
-fn serve<A: Application>(
-    node: &mut Node,
-    mut application: A,
-    orders: &Receiver<Order>,
-) -> Result<(), EndError> {
-    report(A::NAME, "ready", json!({}));
-    let outcome = work(node, &mut application, orders);
-    if let Err(error) = &outcome {
-        report(A::NAME, "failed", json!({ "why": error.to_string() }));
-    }
-    outcome
-}
-
-fn work<A: Application>(
-    node: &mut Node,
-    application: &mut A,
-    orders: &Receiver<Order>,
-) -> Result<(), EndError> {
-    let (mut next_report, mut seed) = (Instant::now() + REPORT_INTERVAL, 0);
-    let mut is_going = false;
-    loop {
-        node.poll();
-        if is_going {
-            application.step(node)?;
-        }
-        match orders.try_recv() {
-            Ok(Order::Go) => {
-                application.go(node)?;
-                is_going = true;
-            }
-            Ok(Order::Faults(rates)) => {
-                seed += 1;
-                set_faults(&[node.worker.port_control()], seed, rates);
-            }
-            Ok(Order::Reload | Order::Disk(_)) => {}
-            Ok(Order::Stop) | Err(mpsc::TryRecvError::Disconnected) => break,
-            Err(mpsc::TryRecvError::Empty) => {}
-        }
-        if Instant::now() >= next_report {
-            next_report = Instant::now() + REPORT_INTERVAL;
-            report(A::NAME, "stats", application.counts());
-            node.worker.check().map_err(EndError)?;
-        }
-    }
-    node.worker.port_control().set_faults(Faults::default());
-    close(node, application)?;
-    report(A::NAME, "stopped", json!({ "counts": application.counts(), "counters": nonzero(&node.stack) }));
-    Ok(())
-}
-
 /// Injects faults at ports, in both directions.
-pub(crate) fn set_faults(ports: &[PortControl], seed: u64, rates: FaultRates) {
+fn set_faults(ports: &[PortControl], seed: u64, rates: FaultRates) {
     ports.iter().for_each(|port| port.set_faults(Faults { seed, rx: rates, tx: rates }));
 }
 
 /// The counters of a stack that are not zero.
-pub(crate) fn nonzero(stack: &Stack) -> serde_json::Map<String, Value> {
+fn nonzero(stack: &Stack) -> serde_json::Map<String, Value> {
     let counters = stack.counters().into_iter().filter(|(_, count)| *count > 0);
     counters.map(|(name, count)| (name.to_owned(), count.into())).collect()
 }
 
 /// Names what a core still holds; empty when it holds nothing.
-pub(crate) fn held(usage: ResourceUsage) -> String {
+fn held(usage: ResourceUsage) -> String {
     let counts = [
         ("queue pairs", usage.queue_pairs),
         ("incoming connections", usage.incoming),
@@ -302,31 +202,100 @@ pub(crate) fn held(usage: ResourceUsage) -> String {
     held.collect::<Vec<_>>().join(", ")
 }
 
-/// Closes all connections and waits until the core holds nothing.
-fn close<A: Application>(node: &mut Node, application: &mut A) -> Result<(), EndError> {
-    let deadline = Instant::now() + CLOSE_TIMEOUT;
-    while application.finish(node, deadline)? > 0 {
-        node.poll();
-        application.step(node)?;
-    }
-    let deadline = Instant::now() + RELEASE_TIMEOUT;
-    let mut is_released = false;
-    loop {
-        node.poll();
-        while node.ctx.poll_event().is_some() {}
-        is_released = is_released || node.release()?;
-        let held = held(node.worker.resource_usage());
-        if is_released && held.is_empty() {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            return Err(EndError(format!("{held} are held after the last connection")));
-        }
-    }
+fn report(event: &str, mut details: Value) {
+    details["event"] = event.into();
+    print_stdout(format_args!("{details}\n"));
 }
 
-pub(crate) fn report(end: &str, event: &str, mut details: Value) {
-    details["event"] = event.into();
-    details["end"] = end.into();
-    print_stdout(format_args!("{details}\n"));
+/// The tables of the namespaces in configuration `number` of [`CONFIGS`], for a target whose files
+/// are in `folder`.
+///
+/// Each change of the UUID replaces the file's namespace by another on the same file.
+pub(crate) fn namespaces(folder: &Path, number: usize) -> String {
+    let uuid = if number == 1 { "uuid = \"00112233-4455-6677-8899-aabbccddeeff\"\n" } else { "" };
+    let fleeting = match number {
+        0 => "[[subsystem.namespace]]\nnsid = 3\nblock_bytes = 4096\nbackend.memory = { mib = 2 }\n",
+        1 => "[[subsystem.namespace]]\nnsid = 3\nblock_bytes = 4096\nbackend.memory = { mib = 1 }\n",
+        _ => "",
+    };
+    format!(
+        "[[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
+         [[subsystem.namespace]]\nnsid = 1\nblock_bytes = 4096\n{uuid}backend.file = {{ path = {:?} }}\n\
+         [[subsystem.namespace]]\nnsid = 2\nblock_bytes = 4096\nbackend.memory = {{ mib = 2 }}\n{fleeting}",
+        disk_of(folder)
+    )
+}
+
+/// Configurations that reloads go through in turn.
+pub(crate) const CONFIGS: usize = 3;
+
+/// Makes what must be there before the first target starts.
+pub(crate) fn prepare(folder: &Path) -> io::Result<()> {
+    let bytes = HOSTS * BLOCKS as usize * BLOCK_BYTES;
+    fs::File::create(disk_of(folder))?.set_len(bytes as u64)?;
+    next_epoch(folder, 0)
+}
+
+/// Stores how many targets were killed. It must be there before the next one starts.
+pub(crate) fn next_epoch(folder: &Path, epoch: u64) -> io::Result<()> {
+    // Readers see the old number or the new one.
+    let new = folder.join("epoch.new");
+    fs::write(&new, epoch.to_string())?;
+    fs::rename(new, folder.join("epoch"))
+}
+
+fn epoch_of(folder: &Path) -> io::Result<u64> {
+    let text = fs::read_to_string(folder.join("epoch"))?;
+    text.parse().map_err(|_| io::Error::other(format!("epoch: {text:?} is no number")))
+}
+
+/// Compares the file with what the hosts were told is in it, after all have stopped.
+pub(crate) fn check_disk(folder: &Path) -> Result<(), String> {
+    let text = |error: io::Error| error.to_string();
+    let disk = fs::read(disk_of(folder)).map_err(text)?;
+    for (number, bytes) in (0..).zip(disk.chunks(BLOCKS as usize * BLOCK_BYTES)) {
+        let model = Model::open(&model_of(folder, number), number).map_err(text)?;
+        model
+            .check(Extent { nsid: FILE_NSID, first: 0, blocks: BLOCKS }, bytes)
+            .map_err(|why| format!("the file after the end, host {number}: {why}"))?;
+    }
+    Ok(())
+}
+
+fn disk_of(folder: &Path) -> PathBuf {
+    folder.join("disk")
+}
+
+fn model_of(folder: &Path, host: u32) -> PathBuf {
+    folder.join(format!("host-{host}.model"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_is_missing_in_the_file_is_found() {
+        let folder = tempfile::tempdir().expect("a folder");
+        prepare(folder.path()).expect("prepared");
+        check_disk(folder.path()).expect("nothing was written");
+        let last = Extent { nsid: FILE_NSID, first: BLOCKS - 1, blocks: 1 };
+        let path = model_of(folder.path(), 2);
+        let mut model = Model::open(&path, 2).expect("a model");
+        model.send(last, false).expect("stored");
+        check_disk(folder.path()).expect("no response");
+        model.confirm(last).expect("stored");
+        let fault = check_disk(folder.path()).expect_err("a lost Write");
+        assert!(fault.contains("host 2: block 127 of namespace 1"), "{fault}");
+    }
+
+    #[test]
+    fn an_epoch_is_stored() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(epoch_of(folder.path()).is_err());
+        for epoch in [0, 7] {
+            next_epoch(folder.path(), epoch).expect("stored");
+            assert_eq!(epoch_of(folder.path()).expect("a number"), epoch);
+        }
+    }
 }

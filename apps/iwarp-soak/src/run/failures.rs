@@ -5,13 +5,10 @@ use std::time::Duration;
 
 use ironwarp_types::SeededEntropy;
 
-use super::process::Process;
-use crate::args::{Device, Role};
-use crate::end::DiskState;
+use crate::end::{DiskState, HOSTS};
 
-const SPAN_MAX: Duration = Duration::from_secs(4);
-const CUT_MAX: Duration = Duration::from_secs(6);
-pub(super) const LINK_DOWN: Duration = Duration::from_millis(1500);
+/// The longest failure.
+pub(super) const SPAN_MAX: Duration = Duration::from_secs(6);
 
 /// Frames in a million that are dropped, duplicated, reordered, corrupted, truncated and delayed.
 pub(super) type Rates = [u32; 6];
@@ -25,9 +22,7 @@ pub(super) enum Failure {
     Silence,
     /// A process does not run.
     Suspend,
-    /// Linux takes the link of an end down.
-    LinkDown,
-    /// A process is killed and started again; of storage, a host.
+    /// A host is killed and started again.
     Kill,
     /// The target is killed and started again.
     KillTarget,
@@ -44,8 +39,8 @@ pub(super) enum Failure {
     Panic,
 }
 
-/// The failures of storage, in their order at first.
-const STORAGE: [Failure; 12] = [
+/// All of them, in their order at first.
+const ALL: [Failure; 12] = [
     Failure::KillTarget,
     Failure::Reload,
     Failure::DiskErrors,
@@ -66,7 +61,6 @@ pub(super) enum Step {
     Faults(Rates),
     Suspend(usize),
     Resume(usize),
-    Link(bool),
     Kill(usize),
     Restart(usize),
     Reload,
@@ -78,34 +72,11 @@ pub(super) enum Step {
     Panic,
 }
 
-pub(super) fn span_max(device: Device) -> Duration {
-    if device == Device::Storage { CUT_MAX } else { SPAN_MAX }
-}
-
-/// Draws a failure that a device can have. A process whose peer over DPDK's memif or over rings is
-/// killed may crash or is killed with it, so that happens over taps and the native memif only.
-pub(super) fn draw(rng: &mut SeededEntropy, device: Device) -> Failure {
-    let all = [
-        Failure::BadFrames,
-        Failure::HeavyLoss,
-        Failure::Silence,
-        Failure::Suspend,
-        Failure::Kill,
-        Failure::LinkDown,
-    ];
-    let kinds = match device {
-        Device::Tap => all.len(),
-        Device::MemifNative => all.len() - 1,
-        Device::Memif | Device::Ring | Device::Storage => all.len() - 2,
-    };
-    all[rng.below(kinds as u64) as usize]
-}
-
-/// Draws a failure of storage after `before` others: each once, then any. A target that has lived
-/// for half of the run stays, so that growth of its memory shows.
-pub(super) fn draw_storage(rng: &mut SeededEntropy, before: usize, target_stays: bool) -> Failure {
-    let any = STORAGE[rng.below(STORAGE.len() as u64) as usize];
-    match STORAGE.get(before).copied().unwrap_or(any) {
+/// Draws a failure after `before` others: each once, then any. A target that has lived for half of
+/// the run stays, so that growth of its memory shows.
+pub(super) fn draw(rng: &mut SeededEntropy, before: usize, target_stays: bool) -> Failure {
+    let any = ALL[rng.below(ALL.len() as u64) as usize];
+    match ALL.get(before).copied().unwrap_or(any) {
         Failure::KillTarget | Failure::Panic if target_stays => Failure::Reload,
         failure => failure,
     }
@@ -118,7 +89,6 @@ impl Failure {
             Failure::HeavyLoss => "heavy loss",
             Failure::Silence => "silence",
             Failure::Suspend => "suspended",
-            Failure::LinkDown => "link down",
             Failure::Kill => "killed",
             Failure::KillTarget => "target killed",
             Failure::Cut => "cut",
@@ -130,12 +100,12 @@ impl Failure {
         }
     }
 
-    /// Its first step, the step that ends it, and the time between them.
-    pub(super) fn steps(self, rng: &mut SeededEntropy, ends: &[Process]) -> (Step, Option<Step>, Duration) {
+    /// Its first step, the step that ends it, and the time between them. The first end is the
+    /// target.
+    pub(super) fn steps(self, rng: &mut SeededEntropy) -> (Step, Option<Step>, Duration) {
         let over = Some(Step::Faults([0; 6]));
-        // Hosts are killed more often than their target, which is the first end.
-        let first = usize::from(self == Failure::Kill && ends[0].role == Role::Target);
-        let end = first + rng.below((ends.len() - first) as u64) as usize;
+        let first = usize::from(self == Failure::Kill);
+        let end = first + rng.below((1 + HOSTS - first) as u64) as usize;
         let between =
             |rng: &mut SeededEntropy, low: u64, high: u64| Duration::from_millis(low + rng.below(high - low));
         match self {
@@ -145,7 +115,6 @@ impl Failure {
             Failure::HeavyLoss => (Step::Faults([50_000, 0, 0, 0, 0, 0]), over, between(rng, 500, 2000)),
             Failure::Silence => (Step::Faults([1_000_000, 0, 0, 0, 0, 0]), over, between(rng, 100, 2000)),
             Failure::Suspend => (Step::Suspend(end), Some(Step::Resume(end)), between(rng, 100, 3000)),
-            Failure::LinkDown => (Step::Link(false), Some(Step::Link(true)), LINK_DOWN),
             Failure::Kill => (Step::Kill(end), Some(Step::Restart(end)), between(rng, 1, 1000)),
             Failure::KillTarget => (Step::Kill(0), Some(Step::Restart(0)), between(rng, 1, 1000)),
             Failure::Cut => (
@@ -183,15 +152,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn storage_has_each_failure_once_and_then_a_target_that_stays() {
+    fn each_failure_comes_once_and_then_the_target_stays() {
         let mut rng = SeededEntropy::new(1);
-        let first: Vec<Failure> = (0..STORAGE.len()).map(|at| draw_storage(&mut rng, at, false)).collect();
-        assert_eq!(first, STORAGE);
-        let later = |rng: &mut SeededEntropy, stays| {
-            (STORAGE.len()..200).map(|at| draw_storage(rng, at, stays)).collect()
-        };
+        let first: Vec<Failure> = (0..ALL.len()).map(|at| draw(&mut rng, at, false)).collect();
+        assert_eq!(first, ALL);
+        let later =
+            |rng: &mut SeededEntropy, stays| (ALL.len()..200).map(|at| draw(rng, at, stays)).collect();
         let (early, late): (Vec<_>, Vec<_>) = (later(&mut rng, false), later(&mut rng, true));
-        assert!(STORAGE.iter().all(|failure| early.contains(failure)));
+        assert!(ALL.iter().all(|failure| early.contains(failure)));
         assert!(![Failure::KillTarget, Failure::Panic].iter().any(|one| late.contains(one)));
         assert!(late.contains(&Failure::Kill) && late.contains(&Failure::LostSync));
     }

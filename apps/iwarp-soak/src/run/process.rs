@@ -1,4 +1,4 @@
-//! A process with an end, or with both.
+//! A process with an end.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -7,7 +7,6 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -22,18 +21,18 @@ const PANIC_TIMEOUT: Duration = Duration::from_secs(40);
 /// A process, and what it has reported.
 pub(super) struct Process {
     pub(super) role: Role,
-    /// Its number among the hosts of storage.
+    /// Its number among the hosts.
     pub(super) number: usize,
     child: Child,
     orders: ChildStdin,
     reports: Receiver<Value>,
-    /// Ends that have opened their device.
-    pub(super) ready: usize,
-    /// Ends that have stopped in order.
-    pub(super) stopped: usize,
-    pub(super) counts: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Counters of the stack of each end that has stopped in order; those that are zero are absent.
-    pub(super) counters: BTreeMap<String, BTreeMap<String, u64>>,
+    /// It has opened its device.
+    pub(super) is_ready: bool,
+    /// It has stopped in order.
+    pub(super) has_stopped: bool,
+    pub(super) counts: BTreeMap<String, u64>,
+    /// Counters of its stack when it has stopped in order; those that are zero are absent.
+    pub(super) counters: BTreeMap<String, u64>,
     /// Reasons for which connections were lost, since they were taken last.
     pub(super) lost: Vec<String>,
     /// Commands that the disk has failed, since they were taken last.
@@ -44,24 +43,16 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn start(
-        setup: &Setup,
-        (role, number): (Role, usize),
-        queue_pairs: u32,
-        seed: u64,
-    ) -> Result<Self, String> {
+    pub(super) fn start(setup: &Setup, (role, number): (Role, usize), seed: u64) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|error| format!("this program's path: {error}"))?;
         let mut command = Command::new(program);
-        let name = name(role);
-        let at = setup.at(number).to_string();
-        command.args(["end", "--role", &name, "--at", &at, "--seed", &seed.to_string()]);
-        command.args(["--queue-pairs", &queue_pairs.to_string(), "--number", &number.to_string()]);
-        command.arg("--folder").arg(setup.folder());
+        let (name, at) = (name(role, number), Setup::at(number).to_string());
+        let role_name = if role == Role::Target { "target" } else { "host" };
+        command.args(["end", "--role", role_name, "--at", &at, "--seed", &seed.to_string()]);
+        command.args(["--number", &number.to_string()]).arg("--folder").arg(setup.folder());
         for path in setup.configs(role, number) {
             command.arg("--config").arg(path);
         }
-        // DPDK's own files go with the folder of the run.
-        command.env("RUNTIME_DIRECTORY", setup.folder()).env("XDG_RUNTIME_DIR", setup.folder());
         // The queues of connections that come and go would leave holes in the arenas of the C
         // library, and resident memory would grow by megabytes in ten minutes although the memory
         // in use does not. Blocks of this size go back to the system.
@@ -87,8 +78,8 @@ impl Process {
             child,
             orders,
             reports,
-            ready: 0,
-            stopped: 0,
+            is_ready: false,
+            has_stopped: false,
             counts: BTreeMap::new(),
             counters: BTreeMap::new(),
             lost: Vec::new(),
@@ -101,23 +92,13 @@ impl Process {
 
     /// Takes a sample of its memory and descriptors if it is time.
     pub(super) fn sample(&mut self) {
-        let open = self.counts.values().filter_map(|counts| counts.get("open")).sum();
+        let open = self.counts.get("open").copied().unwrap_or(0);
         let pid = self.pid();
         self.samples.take(pid, open);
     }
 
     pub(super) fn name(&self) -> &'static str {
-        match self.role {
-            Role::Server => "server",
-            Role::Client => "client",
-            Role::Both => "both ends",
-            Role::Target => "target",
-            Role::Host => ["host 0", "host 1", "host 2"][self.number],
-        }
-    }
-
-    pub(super) fn ends(&self) -> usize {
-        if self.role == Role::Both { 2 } else { 1 }
+        name(self.role, self.number)
     }
 
     pub(super) fn pid(&self) -> Pid {
@@ -173,17 +154,15 @@ impl Process {
         while let Ok(report) = self.reports.try_recv() {
             let text = |key: &str| report[key].as_str().unwrap_or_default().to_owned();
             match report["event"].as_str() {
-                Some("ready") => self.ready += 1,
+                Some("ready") => self.is_ready = true,
                 Some("lost") => self.lost.push(text("reason")),
                 Some("disk") => self.disk_errors.push(text("what")),
                 Some("failed") => self.failures.push(text("why")),
-                Some("stats") => {
-                    self.counts.insert(text("end"), numbers(&report));
-                }
+                Some("stats") => self.counts = numbers(&report),
                 Some("stopped") => {
-                    self.stopped += 1;
-                    self.counts.insert(text("end"), numbers(&report["counts"]));
-                    self.counters.insert(text("end"), numbers(&report["counters"]));
+                    self.has_stopped = true;
+                    self.counts = numbers(&report["counts"]);
+                    self.counters = numbers(&report["counters"]);
                 }
                 _ => {}
             }
@@ -202,9 +181,12 @@ impl Drop for Process {
     }
 }
 
-/// The name of a device or a role on the command line and in results.
-pub(super) fn name(value: impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+/// The name of an end in results.
+fn name(role: Role, number: usize) -> &'static str {
+    match role {
+        Role::Target => "target",
+        Role::Host => ["host 0", "host 1", "host 2"][number],
+    }
 }
 
 /// The members of a JSON object that are numbers.

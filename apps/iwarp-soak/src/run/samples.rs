@@ -5,20 +5,16 @@ use std::time::{Duration, Instant};
 use nix::unistd::Pid;
 use serde_json::{Map, Value, json};
 
-use crate::args::Role;
-
 /// The interval between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A shorter life has no quarters to compare.
-const SAMPLES_MIN: usize = 40;
-/// The same for an end of storage: its failures are the first to use most of its buffers, one after
-/// the other.
-const STORAGE_SAMPLES_MIN: usize = 120;
+/// A shorter life has no quarters to compare: the failures of a run are the first to use most of
+/// the buffers, one after the other.
+const SAMPLES_MIN: usize = 120;
 /// Growth of resident memory between the second and the last quarter of a life that is no leak:
 /// buffers of connections that come and go.
 const GROWTH_KIB_MAX: u64 = 2048;
 /// What a connection may add beside, and what stays when it is gone: its buffers, queues and
-/// tables. After a client is killed, the server has its connections and those of the next one.
+/// tables. After a host is killed, the target has its connections and those of the next one.
 const CONNECTION_KIB: u64 = 256;
 
 /// Samples of a process.
@@ -56,8 +52,8 @@ impl Samples {
     }
 
     /// What grew between the second and the last quarter of the life.
-    pub(super) fn growth(&self, role: Role) -> Option<String> {
-        if self.rss_kib.len() < if is_storage(role) { STORAGE_SAMPLES_MIN } else { SAMPLES_MIN } {
+    pub(super) fn growth(&self) -> Option<String> {
+        if self.rss_kib.len() < SAMPLES_MIN {
             return None;
         }
         let [(early, late), (early_fds, late_fds), (few, many)] =
@@ -75,10 +71,6 @@ impl Samples {
             [&self.rss_kib, &self.descriptors].map(|values| quarters(values));
         json!({ "rss_kib": [early, late], "descriptors": [early_fds, late_fds], "samples": self.rss_kib.len() })
     }
-}
-
-fn is_storage(role: Role) -> bool {
-    matches!(role, Role::Target | Role::Host)
 }
 
 /// The medians of the second and of the last quarter.
@@ -113,25 +105,19 @@ mod tests {
 
     #[test]
     fn only_lasting_growth_is_growth() {
-        assert_eq!(samples((0..100).map(|at| 50_000 + at % 7 * 100)).growth(Role::Server), None);
+        assert_eq!(samples((0..200).map(|at| 50_000 + at % 7 * 100)).growth(), None);
         // Growth at the start is no leak, and a short life says nothing.
-        assert_eq!(
-            samples((0..100).map(|at| if at < 20 { 1000 } else { 90_000 })).growth(Role::Server),
-            None
-        );
-        assert_eq!(samples((0..30).map(|at| at * 10_000)).growth(Role::Server), None);
-        let leak = samples((0..100).map(|at| 50_000 + at * 100)).growth(Role::Server);
+        assert_eq!(samples((0..200).map(|at| if at < 40 { 1000 } else { 90_000 })).growth(), None);
+        assert_eq!(samples((0..100).map(|at| at * 10_000)).growth(), None);
+        let leak = samples((0..200).map(|at| 50_000 + at * 100)).growth();
         assert!(leak.is_some_and(|text| text.starts_with("memory grew")));
         // More connections than ever need more memory.
-        let mut grown = samples((0..100).map(|at| if at < 60 { 50_000 } else { 60_000 }));
-        assert!(grown.growth(Role::Server).is_some());
-        grown.connections[60..].fill(128);
-        assert_eq!(grown.growth(Role::Server), None);
-        let leak = |count: u64| samples((0..count).map(|at| 50_000 + at * 100));
-        assert_eq!(leak(100).growth(Role::Target), None);
-        assert!(leak(120).growth(Role::Target).is_some());
-        let mut leak = samples((0..100).map(|_| 50_000));
-        leak.descriptors = (0..100).map(|at| 9 + at / 50).collect();
-        assert_eq!(leak.growth(Role::Server), Some("descriptors grew from 9 to 10".to_owned()));
+        let mut grown = samples((0..200).map(|at| if at < 120 { 50_000 } else { 60_000 }));
+        assert!(grown.growth().is_some());
+        grown.connections[120..].fill(128);
+        assert_eq!(grown.growth(), None);
+        let mut leak = samples((0..200).map(|_| 50_000));
+        leak.descriptors = (0..200).map(|at| 9 + at / 100).collect();
+        assert_eq!(leak.growth(), Some("descriptors grew from 9 to 10".to_owned()));
     }
 }

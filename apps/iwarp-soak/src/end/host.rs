@@ -14,9 +14,10 @@ use serde_json::json;
 
 use super::model::{BLOCK_BYTES, BLOCKS, Extent, FILE_NSID, MEMORY_NSID, Model};
 use super::work::{EXTENT_BLOCKS, Failure, Kind, Work, violation};
-use super::{NQN, epoch_of, model_of};
+use super::{
+    EndError, NQN, Order, REPORT_INTERVAL, epoch_of, held, model_of, nonzero, orders, report, set_faults,
+};
 use crate::args::EndArgs;
-use crate::end::{EndError, Order, REPORT_INTERVAL, held, nonzero, orders, report, set_faults};
 
 /// The time for a response while a session is set up.
 const SET_UP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,7 +33,6 @@ const KATO_MS: u32 = 8000;
 
 /// Orders and reports.
 struct Control {
-    name: String,
     orders: Receiver<Order>,
     ports: Vec<PortControl>,
     fault_seed: u64,
@@ -59,7 +59,8 @@ impl Control {
 }
 
 /// Runs a host until it is ordered to stop.
-pub(super) fn run(args: &EndArgs, folder: &Path) -> Result<(), EndError> {
+pub(super) fn run(args: &EndArgs) -> Result<(), EndError> {
+    let folder = &args.folder;
     let (stack, workers) = Stack::builder(Config::from_file(&args.config[0])?).build()?;
     let ports = workers.iter().flat_map(|worker| worker.port_controls()).collect();
     let settings = HostSettings {
@@ -75,10 +76,8 @@ pub(super) fn run(args: &EndArgs, folder: &Path) -> Result<(), EndError> {
     };
     let host = Host::new(&stack, workers, settings)?;
     let model = Model::open(&model_of(folder, args.number), args.number)?;
-    let name = format!("host {}", args.number);
     let control = Control {
-        name,
-        orders: orders(1).remove(0),
+        orders: orders(),
         ports,
         fault_seed: 0,
         is_going: false,
@@ -87,14 +86,14 @@ pub(super) fn run(args: &EndArgs, folder: &Path) -> Result<(), EndError> {
     };
     let work = Work::new(host, model, args.seed);
     let mut end = HostEnd { work, control, queues: args.number as u16 + 1 };
-    report(&end.control.name, "ready", json!({}));
+    report("ready", json!({}));
     let outcome = end.serve(folder);
     match &outcome {
-        Err(error) => report(&end.control.name, "failed", json!({ "why": error.to_string() })),
+        Err(error) => report("failed", json!({ "why": error.to_string() })),
         Ok(()) => {
             let counts = end.work.counts.json(None);
             let details = json!({ "counts": counts, "counters": nonzero(&stack) });
-            report(&end.control.name, "stopped", details);
+            report("stopped", details);
         }
     }
     outcome
@@ -117,7 +116,7 @@ impl HostEnd {
                 Err(Failure::Error(error)) => return Err(error),
                 Err(Failure::Lost(reason)) => {
                     self.work.counts.add("lost", 1);
-                    report(&self.control.name, "lost", json!({ "reason": reason }));
+                    report("lost", json!({ "reason": reason }));
                 }
             }
             self.work.forget();
@@ -202,12 +201,12 @@ impl HostEnd {
         }
         self.control.turn();
         for what in self.work.disk_errors.drain(..) {
-            report(&self.control.name, "disk", json!({ "what": what }));
+            report("disk", json!({ "what": what }));
         }
         if Instant::now() >= self.control.next_report {
             self.control.next_report = Instant::now() + REPORT_INTERVAL;
             let counts = self.work.counts.json(Some(self.work.host.queues()));
-            report(&self.control.name, "stats", counts);
+            report("stats", counts);
         }
         Ok(())
     }

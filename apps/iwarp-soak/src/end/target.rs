@@ -15,10 +15,9 @@ use iwarp_nvmf::serve::{Appliance, Core, SetOnDrop, Surroundings, drain};
 use iwarp_nvmf::transport::{CoreUsage, Reactor};
 use serde_json::{Value, json};
 
+use super::{EndError, Order, REPORT_INTERVAL, held, nonzero, orders, report, set_faults};
 use crate::args::EndArgs;
-use crate::end::{EndError, Order, REPORT_INTERVAL, held, nonzero, orders, report, set_faults};
 
-const NAME: &str = "target";
 /// The time in which a core must hold nothing after its last connection.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Turns of a core between two looks at its number of connections.
@@ -38,7 +37,7 @@ pub(super) fn run(args: &EndArgs) -> Result<(), EndError> {
     let disk = Arc::new(FaultPlan::default());
     let surroundings = Surroundings { faults: Some(disk.clone()), ..Surroundings::default() };
     let (mut namespaces, cores) = Appliance::open_in(&configs[0], surroundings)?.into_cores();
-    let (shared, inputs) = (Shared::default(), orders(1).remove(0));
+    let (shared, inputs) = (Shared::default(), orders());
     let outcome = thread::scope(|scope| {
         let (started, ports) = mpsc::channel();
         let count = cores.len();
@@ -51,7 +50,7 @@ pub(super) fn run(args: &EndArgs) -> Result<(), EndError> {
         };
         let threads: Vec<_> = cores.into_iter().map(serve).collect();
         let ports: Vec<PortControl> = ports.iter().take(count).flatten().collect();
-        report(NAME, "ready", json!({}));
+        report("ready", json!({}));
         let outcome = take_orders(&mut namespaces, &configs, (&inputs, &ports, &disk), &shared);
         shared.stop.store(true, Ordering::Relaxed);
         let panicked = |_| Err(EndError("a core's thread panicked".to_owned()));
@@ -61,10 +60,10 @@ pub(super) fn run(args: &EndArgs) -> Result<(), EndError> {
         })
     });
     match &outcome {
-        Err(error) => report(NAME, "failed", json!({ "why": error.to_string() })),
+        Err(error) => report("failed", json!({ "why": error.to_string() })),
         Ok(()) => {
             let counts = counts(&namespaces, &shared);
-            report(NAME, "stopped", json!({ "counts": counts, "counters": nonzero(namespaces.stack()) }));
+            report("stopped", json!({ "counts": counts, "counters": nonzero(namespaces.stack()) }));
         }
     }
     outcome
@@ -104,7 +103,7 @@ fn take_orders(
             Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
                 next_report += REPORT_INTERVAL;
-                report(NAME, "stats", counts(namespaces, shared));
+                report("stats", counts(namespaces, shared));
             }
         }
     }

@@ -10,7 +10,7 @@ use iwarp_nvmf::wire::opcode::io;
 use iwarp_nvmf::wire::{Status, SubmissionQueueEntry};
 
 use super::model::{BLOCK_BYTES, BLOCKS, Extent, FILE_NSID, FLEETING_NSID, MEMORY_NSID, Model};
-use crate::end::{Counts, EndError};
+use super::{Counts, EndError};
 
 /// Commands outstanding on a queue.
 pub(super) const DEPTH: usize = 8;
