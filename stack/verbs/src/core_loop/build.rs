@@ -11,7 +11,6 @@ use ironwarp_mem::CoreMem;
 use ironwarp_net::{CoreRole, DuplicateProbes, IpHeaderDefaults, Net, NetConfig, VlanTag};
 use ironwarp_port::{Burst, PerPort, Port, Wire};
 use ironwarp_stats::{ConnectionRows, CoreStats};
-use ironwarp_tcp::TcpConfig;
 use ironwarp_types::{Clock, MacAddr, Nanos};
 
 use super::CoreLoop;
@@ -74,13 +73,13 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         }
         let nets = per_port(nets)?;
         let wires = per_port(parts.ports.into_iter().map(Wire::new))?;
-        let tcp_config = tcp_config(config);
-        let connections = tcp_config.connections_max as usize;
+        let llp = L::transport(config, nets.at(0).hasher(), parts.secret, parts.stats.clone());
+        let slots = llp.slots();
         let dp: DataPath<L> = DataPath {
             core: parts.core,
             steering: parts.other_cores.as_ref().map(|other_cores| other_cores.steering()),
             other_cores: parts.other_cores,
-            llp: L::transport(tcp_config, nets.at(0).hasher(), parts.secret, parts.stats.clone()),
+            llp,
             mem: parts.mem,
             atomic_execution: config.rdmap.atomic_execution,
             rx_burst: Some(Box::new(Burst::new())),
@@ -89,8 +88,8 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
             scratch: vec![0; L::SCRATCH_BYTES].into(),
             qps: QpTable::new(limits.queue_pairs),
             queues: QueueTable::new(limits, parts.remote_atomics, parts.stats.clone()),
-            conn_owners: vec![ConnOwner::Unowned; connections].into(),
-            timer_events: Vec::with_capacity(connections),
+            conn_owners: vec![ConnOwner::Unowned; slots as usize].into(),
+            timer_events: Vec::with_capacity(slots as usize),
             tx_ready: VecDeque::with_capacity((limits.queue_pairs + limits.half_open) as usize),
             quantum: Quantum::default(),
             quiescence_waiters: Vec::with_capacity(limits.queue_pairs as usize),
@@ -105,7 +104,6 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         let announced = role == CoreRole::Follower;
         let stats = parts.stats.clone();
         let mut cm = ConnectionManager::new(parts.core, &shared, parts.stats.clone(), now);
-        let slots = dp.llp.slots();
         let connection_table = parts.connection_rows.map(|rows| Box::new(ConnectionTable::new(rows, slots)));
         if connection_table.is_some() {
             cm.arm_connection_table(now);
@@ -195,50 +193,15 @@ pub(crate) fn local_mac(config: &Config, device: MacAddr, address: IpAddr) -> Ma
     MacAddr([0x02, 0x49, a, b, c, d])
 }
 
-/// Connections in set-up and teardown are counted in addition to those of queue pairs.
-fn tcp_config(config: &Config) -> TcpConfig {
-    let limits = &config.limits;
-    let connections_max = limits.queue_pairs + 2 * limits.half_open;
-    let (rx_reserve, rx_shared) = split_reserve(
-        rx_frames_per_core(config).saturating_sub(u32::from(RX_EMERGENCY_RESERVE)),
-        connections_max,
-        RX_RESERVE_MAX,
-    );
-    let (tx_reserve, tx_shared) = split_reserve(
-        min_over_ports(config, |port| port.tx_frames - u32::from(port.ring_size))
-            .saturating_sub(u32::from(TERMINATE_RESERVE_FRAMES)),
-        connections_max,
-        TX_RESERVE_MAX,
-    );
-    TcpConfig {
-        connections_max,
-        listeners_max: limits.listeners,
-        half_open_max: limits.half_open,
-        rx_frames_reserve: rx_reserve,
-        rx_frames_shared: rx_shared,
-        rx_frames_emergency_reserve: RX_EMERGENCY_RESERVE,
-        retained_units_reserve: tx_reserve,
-        retained_units_shared: tx_shared,
-        terminate_reserve_frames: TERMINATE_RESERVE_FRAMES,
-        fast_path: config.stack.fast_path,
-        ..config.tcp.clone()
-    }
-}
-
-/// Frames reserved for Terminates, for the case that the pool is empty. Each queue pair keeps the
-/// text of its Terminate; with more queue pairs than frames, a frame is free again after the peer's
-/// acknowledgement.
-const TERMINATE_RESERVE_FRAMES: u16 = 8;
-
 /// The minimum over all ports: each port has its own pools, and all objects of the stack may use
 /// one port.
-fn min_over_ports(config: &Config, of: impl Fn(&PortConfig) -> u32) -> u32 {
+pub(super) fn min_over_ports(config: &Config, of: impl Fn(&PortConfig) -> u32) -> u32 {
     config.port_configs().map(of).min().unwrap_or_default()
 }
 
 /// Received frames that one core may hold, beyond the device's ring. With several cores a frame may
 /// come from any queue's pool, so each pool must suffice for all cores and for the steered frames.
-fn rx_frames_per_core(config: &Config) -> u32 {
+pub(super) fn rx_frames_per_core(config: &Config) -> u32 {
     let beyond = min_over_ports(config, |port| port.rx_frames - u32::from(port.ring_size));
     match u32::from(config.core.count) {
         1 => beyond,
@@ -263,19 +226,3 @@ const STEERED_MAX: u32 = 512;
 
 /// Half a burst.
 const STEERED_MIN: u32 = 16;
-
-/// Received frames that each connection may always hold: the tail of a partial FPDU and one more.
-const RX_RESERVE_MAX: u16 = 2;
-
-/// Received frames that complete one FPDU of 64 KiB when all others are in use.
-const RX_EMERGENCY_RESERVE: u16 = 48;
-
-/// Units that each connection may always retain: enough for a request and its response.
-const TX_RESERVE_MAX: u16 = 4;
-
-/// Splits the frames beyond the device's ring: at most half of them in equal reserves, the rest
-/// shared.
-fn split_reserve(frames: u32, connections: u32, reserve_max: u16) -> (u16, u32) {
-    let reserve = (frames / 2 / connections).min(reserve_max.into());
-    (reserve as u16, frames - reserve * connections)
-}

@@ -6,9 +6,11 @@
 
 use core::marker::PhantomData;
 
-use ironwarp::config::{MpaConfig, TcpConfig};
+use ironwarp::config::MpaConfig;
 use ironwarp::lower::{Lower, MpaParams, PeerRequest, Reply, RxOf, Started, StreamOf};
-use ironwarp::{Framing as FramingInfo, Markers, MpaRequestInfo, NegotiatedParams, ReadDepths, RtrKinds};
+use ironwarp::{
+    Config, Framing as FramingInfo, Markers, MpaRequestInfo, NegotiatedParams, ReadDepths, RtrKinds,
+};
 use ironwarp_iwarp::framing::OnePassFrame;
 use ironwarp_iwarp::mpa::startup::{FrameBytes, PrivateDataTooLong};
 use ironwarp_iwarp::{Framing, Io, Role, StreamCallbacks, StreamError, StreamStart};
@@ -104,8 +106,8 @@ impl<P: Port> Lower for OverMessages<P> {
         TransportProtocol { number: 253, header_bytes_min: 8, has_internet_checksum: false };
     const SCRATCH_BYTES: usize = 0;
 
-    fn transport(config: TcpConfig, _: FlowHasher, secret: [u64; 2], _: CoreStats) -> Messages<P> {
-        Messages::new(config.connections_max, secret)
+    fn transport(config: &Config, _: FlowHasher, secret: [u64; 2], _: CoreStats) -> Messages<P> {
+        Messages::new(config.limits.queue_pairs + 2 * config.limits.half_open, secret)
     }
 
     fn shown_state((): ()) -> ConnectionState {

@@ -9,6 +9,7 @@
 //! lower layer writes and reads them.
 
 mod mpa;
+mod tcp_config;
 
 use ironwarp_iwarp::mpa::startup::{FrameBytes, PrivateDataTooLong, ReadDepths};
 use ironwarp_iwarp::{Framing, Io, Stream, StreamCallbacks, StreamError, StreamStart, Terminate};
@@ -16,11 +17,10 @@ use ironwarp_llp::Transport;
 use ironwarp_net::{FlowHasher, IcmpError, Net, Packet, Path, TransportProtocol};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::{ConnectionState, CoreStats};
-use ironwarp_tcp::TcpConfig;
 
 pub use mpa::MpaOverTcp;
 
-use crate::config::MpaConfig;
+use crate::config::{Config, MpaConfig};
 use crate::event::{MpaRequestInfo, NegotiatedParams};
 use crate::objects::{Framing as FramingInfo, MpaParams};
 
@@ -65,14 +65,9 @@ pub trait Lower: 'static {
     /// Octets that a core needs to assemble a segment.
     const SCRATCH_BYTES: usize;
 
-    /// Creates the transport of a core. `hasher` is the network's, and `secret` keys what a peer
-    /// must not guess.
-    fn transport(
-        config: TcpConfig,
-        hasher: FlowHasher,
-        secret: [u64; 2],
-        stats: CoreStats,
-    ) -> Self::Transport;
+    /// Creates the transport of a core, with a stream for each queue pair and for each incoming
+    /// connection. `hasher` is the network's, and `secret` keys what a peer must not guess.
+    fn transport(config: &Config, hasher: FlowHasher, secret: [u64; 2], stats: CoreStats) -> Self::Transport;
 
     /// The state of a connection as the page of counters shows it.
     fn shown_state(state: <Self::Transport as Transport>::State) -> ConnectionState;

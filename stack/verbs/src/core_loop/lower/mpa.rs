@@ -18,11 +18,12 @@ use ironwarp_llp::ByteStream;
 use ironwarp_net::{FlowHasher, TransportProtocol};
 use ironwarp_port::Port;
 use ironwarp_stats::{ConnectionState, CoreStats};
-use ironwarp_tcp::{LentBytes, RxStream, State, Tcp, TcpConfig};
+use ironwarp_tcp::{LentBytes, RxStream, State, Tcp};
 use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 
+use super::tcp_config::tcp_config;
 use super::{Lower, PeerRequest, Reply, Started};
-use crate::config::MpaConfig;
+use crate::config::{Config, MpaConfig};
 use crate::event::{MpaRequestInfo, NegotiatedParams};
 use crate::objects::{Framing, MpaParams};
 
@@ -45,8 +46,8 @@ impl<P: Port> Lower for MpaOverTcp<P> {
     const PROTOCOL: TransportProtocol = TransportProtocol::TCP;
     const SCRATCH_BYTES: usize = FPDU_MARKED_BYTES_MAX;
 
-    fn transport(config: TcpConfig, hasher: FlowHasher, secret: [u64; 2], stats: CoreStats) -> Tcp<P> {
-        Tcp::new(config, hasher, secret, stats)
+    fn transport(config: &Config, hasher: FlowHasher, secret: [u64; 2], stats: CoreStats) -> Tcp<P> {
+        Tcp::new(tcp_config(config), hasher, secret, stats)
     }
 
     fn shown_state(state: State) -> ConnectionState {
