@@ -27,6 +27,7 @@ mod loss;
 mod malformed_requests;
 mod many_cores;
 mod memory;
+mod memory_faults;
 mod memory_release;
 mod messages;
 mod moving;
