@@ -1179,7 +1179,8 @@ int32_t iw_lacks_atomics(const struct iw_ctx *ctx, const struct iw_addr *peer);
 int32_t iw_ctx_open(const struct iw_stack *stack, struct iw_ctx **out);
 
 // Closes a context with all its queue pairs and queues. Open connections are reset: drain first
-// (`iw_drain`). Memory stays registered until it is deregistered.
+// (`iw_drain`). Its memory is revoked with it: no peer and no other context reaches it. Deregister
+// it as ever.
 int32_t iw_ctx_close(struct iw_ctx *ctx);
 
 // Creates a protection domain. It needs no memory and is not destroyed.

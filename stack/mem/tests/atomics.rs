@@ -3,7 +3,7 @@
 
 use ironwarp_mem::{
     Access, AccessError, AccessScope, AlignedBuf, AtomicCall, AtomicOp, AtomicTarget, Binding, CoreMem,
-    MemLimits, MemTable, Region, RegisterError, Sge, WordError,
+    MemLimits, MemTable, RawMemory, Region, RegisterError, Sge, WordError,
 };
 use ironwarp_types::{CoreId, PdId, QpNum, STag};
 use proptest::prelude::*;
@@ -74,12 +74,14 @@ fn arena() -> Arena {
 fn raw(table: &MemTable, bytes: NonNull<[u8]>, access: Access) -> Result<Region, RegisterError> {
     // SAFETY: every test drops its table and regions before its arena, to which it keeps no
     // reference.
-    unsafe { table.register_raw(PD, bytes.cast(), bytes.len(), access) }
+    let raw = unsafe { RawMemory::new(bytes.cast(), bytes.len()) };
+    table.register(PD, raw, access)
 }
 
 fn raw_pinned(table: &MemTable, bytes: NonNull<[u8]>, core: u16) -> Result<Region, RegisterError> {
     // SAFETY: as in `raw`.
-    unsafe { table.register_raw_pinned(PD, bytes, ATOMIC, CoreId(core)) }
+    let raw = unsafe { RawMemory::new(bytes.cast(), bytes.len()) };
+    table.register_on_core(PD.into(), raw, ATOMIC, CoreId(core))
 }
 
 /// RFC7306-8.2-08: the checks of a Read's source, with a right of its own. Memory stays as it is.

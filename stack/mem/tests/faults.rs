@@ -12,8 +12,8 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ironwarp_mem::{
-    Access, AccessError, AtomicOp, AtomicTarget, CoreMem, MemLimits, MemTable, RangeError, Region, WordError,
-    guard,
+    Access, AccessError, AtomicOp, AtomicTarget, CoreMem, MemLimits, MemTable, RangeError, RawMemory, Region,
+    WordError, guard,
 };
 use ironwarp_types::{CoreId, PdId};
 use libc::{
@@ -69,7 +69,8 @@ fn fixture(pages: Pages) -> Fixture {
     let table = MemTable::new(MemLimits { cores_max: 1, ..MemLimits::default() }).unwrap();
     // SAFETY: the pages are accessed through the region alone. That they go away is what is tested:
     // with the guard their accesses fail.
-    let region = unsafe { table.register_raw(DOMAIN, pages.0, 2 * PAGE, EVERYTHING) }.unwrap();
+    let raw = unsafe { RawMemory::new(pages.0, 2 * PAGE) };
+    let region = table.register(DOMAIN, raw, EVERYTHING).unwrap();
     Fixture { core: table.core(CoreId(0)).unwrap(), region, _table: table }
 }
 

@@ -2,7 +2,7 @@
 //! ever admitted or touched, and everything inside reads back as the model says.
 #![cfg(not(loom))]
 
-use ironwarp_mem::{Access, AccessError, CoreMem, MemLimits, MemTable, Region};
+use ironwarp_mem::{Access, AccessError, CoreMem, MemLimits, MemTable, RawMemory, Region};
 use ironwarp_types::{CoreId, PdId, STag};
 use proptest::prelude::*;
 use std::ptr::NonNull;
@@ -114,7 +114,8 @@ impl World {
         // SAFETY: the guard lies within the allocation.
         let base = unsafe { whole.cast::<u8>().add(GUARD) };
         // SAFETY: the allocation is freed by `finish`, after every handle of the table.
-        let region = unsafe { self.table.register_raw(pd, base, len, Access::from_bits_truncate(access)) };
+        let raw = unsafe { RawMemory::new(base, len) };
+        let region = self.table.register(pd, raw, Access::from_bits_truncate(access));
         self.allocations.push(whole);
         if let Ok(region) = region {
             self.live.push(Live { region, whole, model: vec![GUARD_BYTE; len] });

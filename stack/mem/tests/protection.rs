@@ -3,7 +3,7 @@
 
 use ironwarp_mem::{
     Access, AccessError, AlignedBuf, CoreError, CoreMem, MemLimits, MemTable, REGIONS_MAX, RangeError,
-    Region, RegisterError, StableBytes, TableError, WaitError,
+    RawMemory, Region, RegisterError, StableBytes, TableError, WaitError,
 };
 use ironwarp_types::{CoreId, PdId, STag};
 use std::ptr::NonNull;
@@ -207,12 +207,12 @@ fn the_limit_of_regions_is_a_named_error_and_passes() {
     assert!(table.register(PD, vec![0; 8], WRITE).is_ok());
 }
 
-/// RFC 5042 s6.4.1: a user that has taken its whole share, and one that finds the table full, get
-/// different errors.
+/// RFC 5042 s6.4.1: a context that has taken its whole share, and one that finds the table full,
+/// get different errors.
 #[test]
-fn the_share_of_a_user_is_an_error_of_its_own() {
+fn the_share_of_a_context_is_an_error_of_its_own() {
     let (table, _core) = table(3);
-    let (greedy, other) = (table.with_quota(2), table.with_quota(2));
+    let (greedy, other) = (table.for_context(1, 2), table.for_context(2, 2));
     let regions: Vec<Region> = (0..2).map(|_| region_of(&greedy, 8, WRITE)).collect();
     let share = Some(RegisterError::QuotaExceeded { limit: 2 });
     assert_eq!(greedy.register(PD, vec![0; 8], WRITE).err(), share);
@@ -231,7 +231,8 @@ fn what_makes_no_region_is_a_named_error() {
     assert_eq!(error(vec![0], Access::REMOTE_WRITE), Some(RegisterError::NeedsLocalWrite));
     assert_eq!(error(vec![0], Access::REMOTE_ATOMIC), Some(RegisterError::NeedsLocalWrite));
     // SAFETY: a range that wraps is refused before anything touches it.
-    let wrapping = unsafe { table.register_raw(PD, NonNull::dangling(), usize::MAX, Access::empty()) };
+    let wrapping = unsafe { RawMemory::new(NonNull::dangling(), usize::MAX) };
+    let wrapping = table.register(PD, wrapping, Access::empty());
     assert_eq!(wrapping.err(), Some(RegisterError::Wrap));
     assert_eq!(table.regions_in_use(), 0);
 }

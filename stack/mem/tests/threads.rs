@@ -2,7 +2,7 @@
 //! them under Miri and ThreadSanitizer, which look for races and stale memory.
 #![cfg(not(loom))]
 
-use ironwarp_mem::{Access, AccessError, CoreMem, MemLimits, MemTable, Region};
+use ironwarp_mem::{Access, AccessError, CoreMem, MemLimits, MemTable, RawMemory, Region};
 use ironwarp_types::{CoreId, PdId};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -107,7 +107,8 @@ fn memory_freed_after_its_token_is_never_touched_by_a_core_that_was_copying() {
         let table = table(CORES as u16);
         let bytes = NonNull::from(Box::leak(vec![0u8; CORES * PIECE].into_boxed_slice()));
         // SAFETY: freed below, after the token is complete.
-        let region = unsafe { table.register_raw(PD, bytes.cast(), CORES * PIECE, WRITE) }.expect("room");
+        let raw = unsafe { RawMemory::new(bytes.cast(), CORES * PIECE) };
+        let region = table.register(PD, raw, WRITE).expect("room");
         let whole = target(&region);
         thread::scope(|scope| {
             for core in 0..CORES as u64 {

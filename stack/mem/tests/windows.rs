@@ -337,3 +337,41 @@ fn a_binding_of_a_window_that_is_gone_binds_no_later_one() {
         assert_eq!(fixture.core.bind(&own, STREAM), Ok(()));
     }
 }
+
+/// What a context registered ends with it, in one call: regions, windows and fast regions, bound or
+/// not. What others registered stays, and its number may be given again. RFC 5040 s8.1.1 (6).
+#[test]
+fn everything_of_a_context_is_revoked_at_once_and_nothing_of_another() {
+    let Fixture { table, mut core, pool } = fixture();
+    let ending = table.for_context(1, 8);
+    let (region, revoked) =
+        [(); 2].map(|()| ending.register(PD, vec![7u8; 64], Access::all()).unwrap()).into();
+    let _ = revoked.revoke();
+    let (mut bound, mut unbound) = (ending.window(PD).unwrap(), ending.fast_region(PD).unwrap());
+    let others = table.for_context(2, 8);
+    let other = others.register(PD, vec![0u8; 64], Access::all()).unwrap();
+    let piece = pool.slice(0, 8).unwrap();
+    core.bind(&window(bound.next_stag(), piece, Access::REMOTE_READ), STREAM).unwrap();
+
+    assert_eq!(table.revoke_context(1), 3);
+    let at = |tag| core.resolve(tag, STREAM, region.base_to(), 8, Access::REMOTE_READ).err();
+    assert_eq!([region.stag(), bound.stag()].map(at), [Some(AccessError::Revoked); 2]);
+    for tag in [bound.next_stag(), unbound.next_stag()] {
+        assert_eq!(core.bind(&window(tag, piece, Access::REMOTE_READ), STREAM), Err(BindError::NotBindable));
+    }
+    for region in [&other, &pool] {
+        assert!(core.resolve(region.stag(), STREAM, region.base_to(), 8, Access::empty()).is_ok());
+    }
+    assert_eq!(table.revoke_context(1), 0);
+    // The memory is the region's until that is dropped.
+    let mut bytes = [0; 64];
+    region.read_at(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [7; 64]);
+
+    let next = table.for_context(1, 8);
+    let _of_next = next.register(PD, vec![0u8; 64], Access::all()).unwrap();
+    drop((region, revoked, bound, unbound));
+    core.quiesce();
+    table.reclaim();
+    assert_eq!((table.regions_in_use(), table.revoke_context(1)), (3, 1));
+}

@@ -246,6 +246,7 @@ counters! {
         VerbsSrqShareExceeded = "verbs_srq_share_exceeded": "Times that a peer took more than its share of a shared receive queue.",
         VerbsSrqEmptyDisconnects = "verbs_srq_empty_disconnects": "Messages that found their shared receive queue empty; each ended its connection.",
         VerbsReadTimeouts = "verbs_read_timeouts": "Connections ended because an outstanding Read got no further.",
+        VerbsRegionsRevoked = "verbs_regions_revoked": "Regions, windows and fast regions that ended with their context.",
         VerbsNotificationsDelayed = "verbs_notifications_delayed": "Notifications that waited because their context's ring was full.",
     }
 }

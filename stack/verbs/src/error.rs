@@ -87,8 +87,8 @@ pub enum VerbsError {
     /// The handle names a completion queue that was destroyed, or one of another context.
     #[error("no such completion queue in this context")]
     UnknownCompletionQueue,
-    /// The protection domain belongs to another stack.
-    #[error("no such protection domain in this stack")]
+    /// The protection domain belongs to another context or stack.
+    #[error("no such protection domain in this context or its stack")]
     UnknownProtectionDomain,
     /// The completion queue is still used by a queue pair.
     #[error("the completion queue is used by a queue pair")]

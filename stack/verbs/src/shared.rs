@@ -32,7 +32,7 @@ use crate::wake::WakeSignal;
 pub(crate) struct StackShared {
     pub(crate) config: Config,
     pub(crate) mem: MemTable,
-    /// Identifies this stack's protection domains.
+    /// The owner of the protection domains that all contexts may use.
     pub(crate) stack_id: u32,
     pub(crate) cores: Box<[Arc<CachePadded<CoreShared>>]>,
     /// Numbers of contexts.
@@ -105,13 +105,17 @@ impl StackShared {
         Some(number as u16)
     }
 
-    /// Records that a core has no more objects of a context. When none has, its number is free.
-    pub(crate) fn release_context_id(&self, number: u16) {
+    /// Records that a core has no more objects of a context. When none has, its memory is revoked
+    /// and its number is free. Returns how many regions, windows and fast regions were revoked.
+    pub(crate) fn release_context_id(&self, number: u16) -> usize {
         let left = self.context_refs.get(usize::from(number));
-        if left.is_some_and(|cores| cores.fetch_sub(1, Ordering::Relaxed) == 1) {
-            self.listening.release_all(number);
-            self.contexts.release(number.into());
+        if left.is_none_or(|cores| cores.fetch_sub(1, Ordering::Relaxed) != 1) {
+            return 0;
         }
+        let revoked = self.mem.revoke_context(number);
+        self.listening.release_all(number);
+        self.contexts.release(number.into());
+        revoked
     }
 
     /// Records what the devices determine, once.

@@ -66,10 +66,11 @@ impl Stack {
         Context::new(&self.shared)
     }
 
-    /// Creates a protection domain. A stack has 2^32 - 3 of them in its life; in later ones,
-    /// registrations fail with [`RegisterError::ReservedPd`](crate::RegisterError::ReservedPd).
+    /// Creates a protection domain that every context of the stack may use. A stack has 2^32 - 3 of
+    /// them in its life; in later ones, registrations fail with
+    /// [`RegisterError::ReservedPd`](crate::RegisterError::ReservedPd).
     pub fn alloc_pd(&self) -> ProtectionDomain {
-        ProtectionDomain::new(&self.shared)
+        ProtectionDomain::new(&self.shared, self.shared.stack_id)
     }
 
     /// Creates two stacks in this process over two DPDK ports that are linked back to back, in the

@@ -4,7 +4,8 @@ use crate::common;
 
 use common::Pair;
 use ironwarp::{
-    Access, CompletionStatus, PostError, QpAttr, QpState, RawMemory, RemoteMemory, SendWr, VerbsError,
+    Access, CompletionQueue, CompletionStatus, Context, PostError, ProtectionDomain, QpAttr, QpState,
+    RawMemory, RemoteMemory, SendWr, VerbsError,
 };
 
 /// RFC 5041 s6.2.1 (RFC5041-6.2.1-03): after a disconnect was requested, further requests are
@@ -46,14 +47,22 @@ fn nothing_is_posted_after_a_disconnect_during_start_up() {
     assert_eq!(done, [(1, CompletionStatus::FlushedInError)]);
 }
 
-/// RFC 5042 s5.1 (RFC5040-8.1.2-04): a protection domain belongs to its stack. Every call of
-/// another stack in the same process refuses it.
+/// RFC 5042 s5.1 (RFC5040-8.1.2-04): a protection domain belongs to its context or its stack. Every
+/// call of another context or another stack in the same process refuses it.
 #[test]
-fn a_protection_domain_of_another_stack_is_refused() {
+fn a_protection_domain_of_another_context_or_stack_is_refused() {
     let mut pair = Pair::new();
-    let (foreign, cq) = (pair.far.pd, pair.near.cq);
-    assert_ne!(foreign, pair.near.pd, "no two domains of a process are equal");
-    let ctx = &mut pair.near.ctx;
+    let other = pair.near.stack.context().unwrap();
+    for foreign in [pair.far.pd, pair.far.stack.alloc_pd(), other.alloc_pd()] {
+        assert_ne!(foreign, pair.near.pd, "no two domains of a process are equal");
+        refuses(&mut pair.near.ctx, foreign, pair.near.cq);
+    }
+    // The refused calls consumed nothing.
+    pair.near.ctx.destroy_cq(pair.near.cq).unwrap();
+}
+
+#[track_caller]
+fn refuses(ctx: &mut Context, foreign: ProtectionDomain, cq: CompletionQueue) {
     let before = ctx.limits();
     let refused = |error| matches!(error, Some(VerbsError::UnknownProtectionDomain));
     assert!(refused(ctx.create_qp(foreign, &QpAttr::new(cq)).err()));
@@ -62,16 +71,15 @@ fn a_protection_domain_of_another_stack_is_refused() {
     assert!(refused(ctx.create_fast_region(foreign).err()));
     assert!(refused(ctx.create_srq(foreign, 4, 1).err()));
     assert_eq!(ctx.limits(), before);
-    // The refused calls consumed nothing.
-    pair.near.ctx.destroy_cq(cq).unwrap();
 }
 
-/// Contexts of one stack are threads of one application: queue pairs of one context may use memory
-/// that another registered in the same domain. Separate domains keep contexts apart.
+/// Contexts share what they register in a domain of the stack: queue pairs of one may use memory of
+/// another.
 #[test]
-fn contexts_of_one_stack_share_their_domains() {
+fn contexts_share_the_domains_of_their_stack() {
     let mut pair = Pair::new();
     let mut other = pair.far.stack.context().unwrap();
+    pair.far.pd = pair.far.stack.alloc_pd();
     let pd = pair.far.pd;
     let region = other.register(pd, vec![0u8; 8], Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
     let apart = other.alloc_pd();
@@ -83,6 +91,7 @@ fn contexts_of_one_stack_share_their_domains() {
     assert_eq!(common::contents(&region), b"shared\0\0");
     let cq = other.create_cq(4).unwrap();
     other.create_qp(pd, &QpAttr::new(cq)).unwrap();
+    other.create_qp(other.alloc_shared_pd(), &QpAttr::new(cq)).unwrap();
 }
 
 /// semantics "Memory": memory that the application manages itself, here a mapping, is registered

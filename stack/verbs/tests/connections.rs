@@ -259,8 +259,7 @@ fn a_send_that_no_one_received_is_flushed_when_the_peer_aborts() {
 fn dropping_a_context_resets_its_connections() {
     let mut pair = common::joined();
     let (_, far) = pair.connect();
-    pair.near.ctx = pair.near.stack.context().unwrap();
-    pair.near.cq = pair.near.ctx.create_cq(16).unwrap();
+    pair.near.restart();
     pair.until("the far end", |pair| pair.far.is_disconnected(far));
     // The stack continues for other connections.
     pair.far.events.clear();
@@ -359,8 +358,7 @@ fn a_request_to_a_dropped_context_reaches_no_other() {
     pair.near.ctx.connect(near, far, b"").unwrap();
     pair.until("the request", |pair| !pair.far.events.is_empty());
     pair.far.events.clear();
-    pair.far.ctx = pair.far.stack.context().unwrap();
-    pair.far.cq = pair.far.ctx.create_cq(16).unwrap();
+    pair.far.restart();
     pair.until("the failure", |pair| failure(pair).is_some());
     assert_eq!(failure(&pair), Some(ConnectFailure::Closed));
     assert!(pair.far.events.is_empty());
@@ -460,12 +458,11 @@ fn dropped_contexts_release_all_their_slots() {
             pair.near.ctx.destroy_qp(near).unwrap();
         }
         for node in [&mut pair.near, &mut pair.far] {
-            node.ctx = node.stack.context().unwrap();
+            node.restart();
             // The core frees the old context's slots at its next iteration.
             for _ in 0..4 {
                 node.worker.poll(1);
             }
-            node.cq = node.ctx.create_cq(64).unwrap();
             node.events.clear();
             node.completions.clear();
         }

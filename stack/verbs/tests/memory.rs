@@ -4,8 +4,8 @@ use super::common;
 
 use common::{Pair, contents, pattern};
 use ironwarp::{
-    Access, CompletionFlags, CompletionOpcode, CompletionStatus, Event, QueuePair, RecvWr, Region,
-    RemoteMemory, STag, SendWr, Terminate, VerbsError,
+    Access, CompletionFlags, CompletionOpcode, CompletionStatus, Context, Event, QueuePair, RecvWr, Region,
+    RemoteMemory, STag, SendWr, Terminate, VerbsError, Window,
 };
 
 const OK: CompletionStatus = CompletionStatus::Success;
@@ -312,4 +312,70 @@ fn a_send_with_invalidate_ends_a_read_in_progress() {
     assert!(seen.contains(&0), "the Read completed before the invalidation");
     assert!(!seen.contains(&9), "the peer read after the tag was invalidated");
     assert_ne!(pair.near.completions[0].status, OK);
+}
+
+/// RFC 5042 s5.1: what a context registered in a domain of its own, another context of the stack
+/// cannot use, bind or invalidate, though it has the tags.
+#[test]
+fn memory_of_another_context_is_out_of_reach() {
+    type Request = fn(&Region, &mut Window, &mut Window, &dyn Fn(&SendWr<'_>));
+    const PROTECTION: CompletionStatus = CompletionStatus::LocalProtection;
+    const BIND: CompletionStatus = CompletionStatus::MemoryBind;
+    let requests: [(CompletionStatus, Request); 5] = [
+        (PROTECTION, |theirs, _, _, post| post(&SendWr::send(1, &[theirs.slice(0, 8).unwrap()]))),
+        (PROTECTION, |theirs, _, _, post| {
+            post(&SendWr::read(1, &[theirs.slice(0, 8).unwrap()], at(STag(1), theirs, 0)))
+        }),
+        (BIND, |theirs, _, own, post| {
+            post(&SendWr::bind(1, own, &[theirs.slice(0, 8).unwrap()], Access::REMOTE_READ))
+        }),
+        (BIND, |theirs, window, _, post| {
+            post(&SendWr::bind(1, window, &[theirs.slice(0, 8).unwrap()], Access::REMOTE_READ))
+        }),
+        (PROTECTION, |theirs, _, _, post| post(&SendWr::invalidate(1, theirs.stag()))),
+    ];
+    for (status, request) in requests {
+        let mut pair = common::joined();
+        let (near, _) = pair.connect();
+        let owner = pair.near.stack.context().unwrap();
+        let pd = owner.alloc_pd();
+        let theirs = owner.register(pd, pattern(64, 1), Access::all()).unwrap();
+        let (mut window, mut own) =
+            (owner.create_window(pd).unwrap(), pair.near.ctx.create_window(pair.near.pd).unwrap());
+        let ctx = std::cell::RefCell::new(&mut pair.near.ctx);
+        request(&theirs, &mut window, &mut own, &|wr| ctx.borrow_mut().post_send(near, wr).unwrap());
+        pair.until("the end", |pair| pair.near.is_disconnected(near));
+        assert_eq!((pair.near.completions.len(), pair.near.completions[0].status), (1, status));
+        assert_eq!((contents(&theirs), window.bound_stag()), (pattern(64, 1), None));
+    }
+}
+
+/// What a context registered ends with it, also in a domain of the stack, where other contexts have
+/// queue pairs. Its memory is kept for its handles.
+#[test]
+fn memory_ends_with_its_context() {
+    let mut pair = common::joined();
+    pair.far.pd = pair.far.stack.alloc_pd();
+    let pd = pair.far.pd;
+    let (near, far) = pair.connect();
+    let owner = pair.far.stack.context().unwrap();
+    let register = |ctx: &Context| ctx.register(pd, vec![0u8; 4], Access::all()).unwrap();
+    let (region, kept) = (register(&owner), register(&pair.far.ctx));
+    let (_window, _fast) = (owner.create_window(pd).unwrap(), owner.create_fast_region(pd).unwrap());
+    for (id, target) in [(1, &region), (2, &kept)] {
+        let to = at(target.stag(), target, 0);
+        pair.near.ctx.post_send(near, &SendWr::write_inline(id, b"here", to)).unwrap();
+    }
+    pair.until("both Writes", |pair| pair.near.completions.len() == 2);
+    drop(owner);
+    pair.until("its end", |pair| pair.far.counter("verbs_regions_revoked") > 0);
+    assert_eq!(pair.far.counter("verbs_regions_revoked"), 3);
+    // The number of the context that is gone is given again.
+    let next = register(&pair.far.stack.context().unwrap());
+    for (id, target) in [(3, &kept), (4, &region)] {
+        let to = at(target.stag(), target, 0);
+        pair.near.ctx.post_send(near, &SendWr::write_inline(id, b"gone", to)).unwrap();
+    }
+    assert_eq!(terminated(&mut pair, far), (1, 1, 0));
+    assert_eq!([&region, &kept, &next].map(contents), [b"here", b"gone", &[0; 4]]);
 }

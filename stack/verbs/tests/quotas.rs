@@ -268,7 +268,7 @@ fn one_context_takes_no_more_than_its_share() {
         config
     });
     let mut other = pair.near.stack.context().unwrap();
-    let (pd, cq, at) = (pair.near.pd, pair.near.cq, pair.at);
+    let (pd, cq, at) = (pair.near.stack.alloc_pd(), pair.near.cq, pair.at);
     let greedy = &mut pair.near.ctx;
     assert_eq!(greedy.limits().context_quota_percent, 50);
     let refused = |error, what| matches!(error, Some(VerbsError::LimitReached(name)) if name == what);

@@ -89,7 +89,8 @@ pub unsafe extern "C" fn iw_ctx_open(stack: *const iw_stack, out: *mut *mut iw_c
 }
 
 /// Closes a context with all its queue pairs and queues. Open connections are reset: drain first
-/// (`iw_drain`). Memory stays registered until it is deregistered.
+/// (`iw_drain`). Its memory is revoked with it: no peer and no other context reaches it. Deregister
+/// it as ever.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_ctx_close(ctx: *mut iw_ctx) -> i32 {
     // SAFETY: guaranteed by the caller.
@@ -101,7 +102,7 @@ pub unsafe extern "C" fn iw_ctx_close(ctx: *mut iw_ctx) -> i32 {
 pub unsafe extern "C" fn iw_pd_alloc(ctx: *const iw_ctx, out: *mut iw_pd) -> i32 {
     // SAFETY: guaranteed by the caller.
     call(|| unsafe {
-        let pd = with(ctx, |context| Ok(context.alloc_pd()))?;
+        let pd = with(ctx, |context| Ok(context.alloc_shared_pd()))?;
         write_out(out, "out", iw_pd { id: pd.to_bits() })
     })
 }

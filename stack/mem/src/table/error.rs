@@ -27,7 +27,7 @@ pub enum RegisterError {
         /// The limit, from [`MemLimits::regions_max`].
         limit: u32,
     },
-    /// The quota of this handle is used up ([`MemTable::with_quota`]).
+    /// The quota of the context is used up ([`MemTable::for_context`]).
     #[error("the quota of {limit} regions is used up")]
     QuotaExceeded {
         /// The quota.

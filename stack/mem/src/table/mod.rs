@@ -33,7 +33,7 @@ use crate::view::CoreMem;
 use ironwarp_types::{CoreId, PdId, QpNum, STag};
 use owner_map::OwnerMap;
 use register::NewRange;
-use registry::{KeepAlive, Quota, Registration, Registry};
+use registry::{KeepAlive, Registration, Registry, User};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -89,8 +89,8 @@ impl Default for MemLimits {
 #[derive(Clone)]
 pub struct MemTable {
     shared: Arc<TableInner>,
-    /// The quota that registrations through this handle count against.
-    quota: Option<Arc<Quota>>,
+    /// The context of the registrations through this handle.
+    user: Option<Arc<User>>,
 }
 
 impl MemTable {
@@ -120,15 +120,28 @@ impl MemTable {
         if limits.regions_max == 0 || limits.regions_max > REGIONS_MAX {
             return Err(TableError::RegionsOutOfRange);
         }
-        Ok(Self { shared: Arc::new(TableInner::new(limits, secret, base_to_mode)), quota: None })
+        Ok(Self { shared: Arc::new(TableInner::new(limits, secret, base_to_mode)), user: None })
     }
 
-    /// Returns another handle of the same table for one of its users. Through it and its clones at
-    /// most `regions_max` regions, windows and fast regions exist at once, so that no user takes
-    /// more than its share of the table (RFC 5042 s6.4.1).
+    /// Returns another handle of the same table for the context with a number. What is registered
+    /// through it and its clones belongs to that context, and ends with it
+    /// ([`MemTable::revoke_context`]). At most `regions_max` regions, windows and fast regions of
+    /// it exist at once, so that no context takes more than its share (RFC 5042 s6.4.1).
     #[must_use]
-    pub fn with_quota(&self, regions_max: u32) -> Self {
-        Self { shared: Arc::clone(&self.shared), quota: Some(Arc::new(Quota::new(regions_max))) }
+    pub fn for_context(&self, context: u16, regions_max: u32) -> Self {
+        Self { shared: Arc::clone(&self.shared), user: Some(Arc::new(User::new(context, regions_max))) }
+    }
+
+    /// Makes every tag of a context invalid at once, as [`Region::revoke`] does, and permanently:
+    /// none of its windows and fast regions can be bound again. The context registers nothing more.
+    /// Returns the number of tags that were in use. Reads every slot.
+    pub fn revoke_context(&self, context: u16) -> usize {
+        let revoked = {
+            let registry = self.shared.registry();
+            registry.slots_of(context).filter(|slot| self.shared.slots[*slot].end()).count()
+        };
+        self.shared.epochs.advance();
+        revoked
     }
 
     /// Sets after how many calls of other cores the owner of a cache line shares it: from then on
@@ -214,9 +227,8 @@ impl MemTable {
         let mut buffer = Box::new(buffer);
         let bytes = buffer.stable_bytes();
         let new_range = NewRange { base: bytes.cast(), len: bytes.len(), access, pin };
-        self.shared
-            .register(scope, new_range, self.registration(Some(buffer)))
-            .map(|registered| self.region(registered))
+        let registered = self.shared.register(scope, new_range, self.registration(Some(buffer)))?;
+        Ok(Region::new(Arc::clone(&self.shared), registered))
     }
 
     /// Creates a memory window that is not bound. It occupies the slot of a region.
@@ -251,43 +263,6 @@ impl MemTable {
         Ok(FastRegion::new(Arc::clone(&self.shared), registered, rng))
     }
 
-    /// Registers `len` bytes at `base` that the caller keeps alive.
-    ///
-    /// # Safety
-    /// From this call until the region's [`Quiescence`](crate::Quiescence) is complete, or until
-    /// every handle, region and core handle of the table is gone, the bytes must be initialised,
-    /// valid for reads and writes from any thread, and within one allocation, and no reference to
-    /// any of them may exist.
-    pub unsafe fn register_raw(
-        &self,
-        pd: PdId,
-        base: NonNull<u8>,
-        len: usize,
-        access: Access,
-    ) -> Result<Region, RegisterError> {
-        let new_range = NewRange { base, len, access, pin: None };
-        self.shared
-            .register(pd.into(), new_range, self.registration(None))
-            .map(|registered| self.region(registered))
-    }
-
-    /// As [`MemTable::register_raw`], pinned as by [`MemTable::register_on_core`].
-    ///
-    /// # Safety
-    /// As for [`MemTable::register_raw`].
-    pub unsafe fn register_raw_pinned(
-        &self,
-        pd: PdId,
-        bytes: NonNull<[u8]>,
-        access: Access,
-        core: CoreId,
-    ) -> Result<Region, RegisterError> {
-        let new_range = NewRange { base: bytes.cast(), len: bytes.len(), access, pin: Some(core) };
-        self.shared
-            .register(pd.into(), new_range, self.registration(None))
-            .map(|registered| self.region(registered))
-    }
-
     /// Releases the memory of some deregistered regions that no core uses any more and returns
     /// their number. Registering, deregistering and polling a token do this too.
     pub fn reclaim(&self) -> usize {
@@ -300,11 +275,7 @@ impl MemTable {
     }
 
     fn registration(&self, buffer: KeepAlive) -> Registration {
-        Registration { buffer, quota: self.quota.clone() }
-    }
-
-    fn region(&self, registered: RegisteredRange) -> Region {
-        Region::new(Arc::clone(&self.shared), registered)
+        Registration { buffer, user: self.user.clone() }
     }
 }
 

@@ -112,9 +112,9 @@ impl TableInner {
 
     /// The limit that was reached.
     fn limit_error(&self, registration: &Registration) -> RegisterError {
-        match &registration.quota {
-            Some(quota) if !registration.has_room() => {
-                RegisterError::QuotaExceeded { limit: quota.regions_max }
+        match &registration.user {
+            Some(user) if !registration.has_room() => {
+                RegisterError::QuotaExceeded { limit: user.regions_max }
             }
             _ => RegisterError::TableFull { limit: self.regions_max },
         }

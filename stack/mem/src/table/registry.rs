@@ -8,32 +8,33 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Keeps a region's memory alive. Regions registered raw have none.
+/// Keeps a region's memory alive. Windows and fast regions have none.
 pub(crate) type KeepAlive = Option<Box<dyn Send>>;
 
-/// The contents of a slot in use: the owner of the memory, and the quota that it counts against.
+/// The contents of a slot in use: the owner of the memory, and the context that registered it.
 #[derive(Default)]
 pub(crate) struct Registration {
     pub buffer: KeepAlive,
-    pub quota: Option<Arc<Quota>>,
+    pub user: Option<Arc<User>>,
 }
 
 impl Registration {
     pub(crate) fn has_room(&self) -> bool {
-        self.quota.as_ref().is_none_or(|quota| quota.has_room())
+        self.user.as_ref().is_none_or(|user| user.has_room())
     }
 }
 
-/// A quota: the number of regions, those that wait for release included, and the limit. Changed
-/// under the lock only.
-pub(crate) struct Quota {
+/// A context that uses the table: the number of its regions, those that wait for release included,
+/// and the limit. Changed under the lock only.
+pub(crate) struct User {
+    pub(crate) context: u16,
     used: AtomicU32,
     pub(crate) regions_max: u32,
 }
 
-impl Quota {
-    pub(crate) fn new(regions_max: u32) -> Self {
-        Self { used: AtomicU32::new(0), regions_max }
+impl User {
+    pub(crate) fn new(context: u16, regions_max: u32) -> Self {
+        Self { context, used: AtomicU32::new(0), regions_max }
     }
 
     fn has_room(&self) -> bool {
@@ -92,20 +93,29 @@ impl Registry {
         self.registrations.len() - self.free.len()
     }
 
+    /// Returns the slots of a context.
+    pub(crate) fn slots_of(&self, context: u16) -> impl Iterator<Item = usize> {
+        let users = self.registrations.iter().map(|registration| registration.user.as_ref());
+        users
+            .enumerate()
+            .filter(move |(_, user)| user.is_some_and(|user| user.context == context))
+            .map(|(slot, _)| slot)
+    }
+
     /// Returns the slot of the next registration.
     pub(crate) fn next_slot(&self) -> Option<u32> {
         self.free.front().copied()
     }
 
     /// Returns a slot for the registration, or the registration if the limit of the table or of its
-    /// quota is reached.
+    /// context is reached.
     pub(crate) fn take_slot(&mut self, registration: Registration) -> Result<u32, Registration> {
         if self.in_use() >= self.regions_max || !registration.has_room() {
             return Err(registration);
         }
         let Some(slot) = self.free.pop_front() else { return Err(registration) };
-        if let Some(quota) = &registration.quota {
-            quota.adjust(1);
+        if let Some(user) = &registration.user {
+            user.adjust(1);
         }
         self.registrations[slot as usize] = registration;
         Ok(slot)
@@ -123,10 +133,10 @@ impl Registry {
         while !taken.is_full() && self.pending_frees.front().is_some_and(|first| first.target <= oldest) {
             let Some(pending) = self.pending_frees.pop_front() else { break };
             self.owner_map.remove(pending.slot);
-            let Registration { buffer, quota } =
+            let Registration { buffer, user } =
                 core::mem::take(&mut self.registrations[pending.slot as usize]);
-            if let Some(quota) = quota {
-                quota.adjust(-1);
+            if let Some(user) = user {
+                user.adjust(-1);
             }
             taken.push(Reclaimed { slot: pending.slot, buffer });
             self.free.push_back(pending.slot);

@@ -221,6 +221,16 @@ impl Slot {
         self.head.swap(head(stag, SlotState::Revoked, NO_RIGHTS), Ordering::AcqRel);
     }
 
+    /// Ends the tag that the slot holds permanently, in any state. Returns whether it could still
+    /// be used or bound.
+    pub(crate) fn end(&self) -> bool {
+        let ended = |found| match state_of(found) {
+            SlotState::Free | SlotState::Revoked => None,
+            _ => Some(head(stag_of(found), SlotState::Revoked, NO_RIGHTS)),
+        };
+        self.head.fetch_update(Ordering::AcqRel, Ordering::Acquire, ended).is_ok()
+    }
+
     /// Marks a revoked slot free. It remembers its tag, so that the next one differs.
     pub(crate) fn mark_free(&self) {
         self.head.store(head(self.last_stag(), SlotState::Free, NO_RIGHTS), Ordering::Release);

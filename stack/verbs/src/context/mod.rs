@@ -40,6 +40,7 @@ pub use split::{CqPoller, RecvPoster, SendPoster, SrqPoster};
 use crate::core_loop::channel::{ControlMessage, CoreChannel, Notification, context_channel};
 use crate::error::{PostError, VerbsError};
 use crate::event::Event;
+use crate::numbers::next_handle_id;
 use crate::objects::{CompletionQueue, QueuePair};
 use crate::shared::{ContextQuota, SlotTable, StackShared};
 use crate::wake::{CoreWaker, WakeSignal};
@@ -50,25 +51,29 @@ use table::Table;
 
 /// A protection domain: a queue pair reaches only the regions of its own domain (RFC 5042 s2.2).
 ///
-/// It belongs to its stack and is valid in every context of that stack. Contexts are threads of one
-/// application: they share memory by sharing a domain, and are separated by having one each.
-/// Another stack refuses it with [`VerbsError::UnknownProtectionDomain`].
+/// A domain of a context ([`Context::alloc_pd`]) is valid in that context only: no other can
+/// register memory in it or create a queue pair there, so none reaches what is registered. Contexts
+/// that share memory share a domain of the stack ([`Stack::alloc_pd`](crate::Stack::alloc_pd)). Any
+/// other domain is refused with [`VerbsError::UnknownProtectionDomain`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProtectionDomain {
     pub(crate) id: PdId,
-    /// [`StackShared::stack_id`] of its stack.
-    stack: u32,
+    /// The number of its owner: `Context::pd_owner`, or [`StackShared::stack_id`].
+    owner: u32,
 }
 
 /// An application thread's side of the stack.
 ///
-/// When it is dropped, the cores detect its abandoned rings, reset its connections and free their
-/// halves.
+/// When it is dropped, the cores detect its abandoned rings, reset its connections, free their
+/// halves and revoke what it registered, which no other context reaches any more. The memory is
+/// released with its [`Region`].
 pub struct Context {
     shared: Arc<StackShared>,
     /// Its number, the same on every core.
     number: u16,
-    /// The stack's table of regions, with this context's quota.
+    /// The owner of its protection domains. Unlike `number` no later context has it.
+    pd_owner: u32,
+    /// The stack's table of regions, for what belongs to this context.
     mem: MemTable,
     quota: Arc<ContextQuota>,
     cores: Vec<CoreChannel>,
@@ -86,19 +91,19 @@ pub struct Context {
 }
 
 impl ProtectionDomain {
-    pub(crate) fn new(shared: &StackShared) -> Self {
-        ProtectionDomain { id: shared.next_pd(), stack: shared.stack_id }
+    pub(crate) fn new(shared: &StackShared, owner: u32) -> Self {
+        ProtectionDomain { id: shared.next_pd(), owner }
     }
 
     /// Returns the domain as one number, for callers in other languages.
     pub fn to_bits(self) -> u64 {
-        u64::from(self.stack) << 32 | u64::from(self.id.0)
+        u64::from(self.owner) << 32 | u64::from(self.id.0)
     }
 
     /// Returns the domain of a number from [`ProtectionDomain::to_bits`]. Any other number is
     /// another domain, or none.
     pub fn from_bits(bits: u64) -> Self {
-        ProtectionDomain { id: PdId(bits as u32), stack: (bits >> 32) as u32 }
+        ProtectionDomain { id: PdId(bits as u32), owner: (bits >> 32) as u32 }
     }
 }
 
@@ -123,7 +128,8 @@ impl Context {
         Ok(Context {
             shared: shared.clone(),
             number,
-            mem: shared.mem.with_quota(limits.quota_of(limits.regions)),
+            pd_owner: next_handle_id(),
+            mem: shared.mem.for_context(number, limits.quota_of(limits.regions)),
             quota: ContextQuota::new(limits, shared.cores.len()),
             cores,
             event_signal,
@@ -136,15 +142,22 @@ impl Context {
         })
     }
 
-    /// Creates a protection domain, as [`Stack::alloc_pd`](crate::Stack::alloc_pd).
+    /// Creates a protection domain of this context alone, else as
+    /// [`Stack::alloc_pd`](crate::Stack::alloc_pd).
     pub fn alloc_pd(&self) -> ProtectionDomain {
-        ProtectionDomain::new(&self.shared)
+        ProtectionDomain::new(&self.shared, self.pd_owner)
     }
 
-    /// Returns the domain's number, if it belongs to this stack.
+    /// Creates a protection domain of the stack, as [`Stack::alloc_pd`](crate::Stack::alloc_pd).
+    pub fn alloc_shared_pd(&self) -> ProtectionDomain {
+        ProtectionDomain::new(&self.shared, self.shared.stack_id)
+    }
+
+    /// Returns the domain's number, if this context may use it.
     fn domain(&self, pd: ProtectionDomain) -> Result<PdId, VerbsError> {
         // RFC 5042 s5.1: a matching number is not enough to be trusted.
-        if pd.stack == self.shared.stack_id { Ok(pd.id) } else { Err(VerbsError::UnknownProtectionDomain) }
+        let may_use = pd.owner == self.pd_owner || pd.owner == self.shared.stack_id;
+        if may_use { Ok(pd.id) } else { Err(VerbsError::UnknownProtectionDomain) }
     }
 
     /// Registers memory that the region keeps until it is released. The peer can reach it with the
@@ -170,7 +183,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another stack.
+    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another context or stack.
     /// - [`VerbsError::Register`] if the table refuses the entry.
     pub fn register<O: StableBytes + Send + 'static>(
         &self,
@@ -210,7 +223,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another stack.
+    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another context or stack.
     /// - [`VerbsError::Register`] if the table refuses the entry.
     pub fn register_on_core<O: StableBytes + Send + 'static>(
         &self,
@@ -239,7 +252,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another stack.
+    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another context or stack.
     /// - [`VerbsError::Register`] if the table refuses the entry.
     pub fn create_window(&self, pd: ProtectionDomain) -> Result<Window, VerbsError> {
         Ok(self.mem.window(self.domain(pd)?)?)
@@ -251,7 +264,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another stack.
+    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another context or stack.
     /// - [`VerbsError::Register`] if the table refuses the entry.
     pub fn create_fast_region(&self, pd: ProtectionDomain) -> Result<FastRegion, VerbsError> {
         Ok(self.mem.fast_region(self.domain(pd)?)?)

@@ -71,7 +71,7 @@ impl Context {
     /// # Errors
     ///
     /// - [`VerbsError::OutOfRange`] if a setting is outside its range.
-    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another stack.
+    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another context or stack.
     /// - [`VerbsError::UnknownCompletionQueue`] or [`VerbsError::UnknownSharedReceiveQueue`] if
     ///   `attr` names a queue that is not of this context.
     pub fn create_qp(&mut self, pd: ProtectionDomain, attr: &QpAttr) -> Result<QueuePair, VerbsError> {

@@ -65,7 +65,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another stack.
+    /// - [`VerbsError::UnknownProtectionDomain`] if `pd` belongs to another context or stack.
     /// - [`VerbsError::OutOfRange`] if a setting is outside its range.
     /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
     /// - [`VerbsError::WorkerDropped`] if a worker was dropped.

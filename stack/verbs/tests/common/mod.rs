@@ -147,6 +147,12 @@ impl Node {
         Node { stack, worker, ctx, pd, cq, events: Vec::new(), completions: Vec::new() }
     }
 
+    /// Drops the context and creates another one, with a domain and a completion queue.
+    pub fn restart(&mut self) {
+        self.ctx = self.stack.context().expect("a context");
+        (self.pd, self.cq) = (self.ctx.alloc_pd(), self.ctx.create_cq(16).expect("a completion queue"));
+    }
+
     pub fn turn(&mut self) {
         self.worker.poll(4);
         while let Some(event) = self.ctx.poll_event() {

@@ -321,7 +321,8 @@ impl<L: Lower> ConnectionManager<L> {
             .filter(|context_slot| context_slot.as_ref().is_some_and(|channel| channel.listeners_closed))
         {
             *context_slot = None;
-            self.shared.release_context_id(context);
+            let revoked = self.shared.release_context_id(context);
+            self.stats.add(Counter::VerbsRegionsRevoked, revoked as u64);
         }
     }
 }
