@@ -4,6 +4,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ironwarp_port::instrument::{Capture, CaptureLimits, FaultRates, Faults, Instrumented};
@@ -97,7 +98,7 @@ fn bare_ports() {
 fn instrumented_ports() {
     let config = MemoryConfig::default();
     let (near, far) = memory::pair(&config, &config);
-    let near = Instrumented::new(near, || Nanos(1), CoreStats::detached());
+    let near = Instrumented::new(near, Arc::new(|| Nanos(1)), CoreStats::detached());
     let control = near.control();
     let (mut near, mut far) = (Wire::new(near), Wire::new(far));
     let ppm = 10_000;

@@ -45,9 +45,33 @@ struct Given {
 #[derive(Clone, Copy)]
 struct StackClock(TscClock);
 
+impl StackClock {
+    fn new() -> Self {
+        StackClock(TscClock::calibrated())
+    }
+}
+
 impl Clock for StackClock {
     fn now(&self) -> Nanos {
         Nanos(self.0.now_ns())
+    }
+}
+
+/// The clock of a stack over memory ports. One type for all of them, since the core loop is
+/// compiled once for each type.
+#[derive(Clone)]
+enum MemoryClock {
+    Real(StackClock),
+    Given(Arc<dyn Clock + Send + Sync>),
+}
+
+impl Clock for MemoryClock {
+    #[inline]
+    fn now(&self) -> Nanos {
+        match self {
+            MemoryClock::Real(clock) => clock.now(),
+            MemoryClock::Given(clock) => clock.now(),
+        }
     }
 }
 
@@ -119,7 +143,8 @@ impl Stack {
         let stats = [both_parts[0].stats_for_port(0), both_parts[1].stats_for_port(0)];
         let [first_port, second_port] = crate::device::open_ring(&both_parts[0].shared.config, eal, stats)?;
         let [first, second] = both_parts;
-        let finish = |parts: StackParts, port| parts.finish(vec![port], drivers::lend_dpdk);
+        let finish =
+            |parts: StackParts, port| parts.finish(vec![port], StackClock::new(), drivers::lend_dpdk);
         Ok([finish(first, first_port)?, finish(second, second_port)?])
     }
 
@@ -239,18 +264,12 @@ impl StackBuilder {
     /// follow from `secret`. For simulators and tests: a peer that knows the secret can predict all
     /// of it.
     #[doc(hidden)]
-    pub fn build_replayable<P, C>(
+    pub fn build_replayable(
         self,
-        port: P,
-        clock: C,
+        port: MemoryPort,
+        clock: impl Clock + Send + Sync + 'static,
         secret: [u64; 2],
-    ) -> Result<(Stack, Worker), SetupError>
-    where
-        P: Port + Send,
-        P::Frame: Send,
-        <P::Frame as ironwarp_port::Frame>::Sealed: Send,
-        C: Clock + Clone + Send + 'static,
-    {
+    ) -> Result<(Stack, Worker), SetupError> {
         check_one_core(&self.config)?;
         let (stack, workers) = self.build_replayable_cores(vec![port], clock, secret)?;
         Ok((stack, into_single(workers)?))
@@ -259,22 +278,26 @@ impl StackBuilder {
     /// The same with several cores, over the queues of one device, one for each. A worker finds
     /// frames from another worker at its next poll, so a run replays if the order of polls does.
     #[doc(hidden)]
-    pub fn build_replayable_cores<P, C>(
+    pub fn build_replayable_cores(
         self,
-        ports: Vec<P>,
-        clock: C,
+        ports: Vec<MemoryPort>,
+        clock: impl Clock + Send + Sync + 'static,
         secret: [u64; 2],
-    ) -> Result<(Stack, Vec<Worker>), SetupError>
-    where
-        P: Port + Send,
-        P::Frame: Send,
-        <P::Frame as ironwarp_port::Frame>::Sealed: Send,
-        C: Clock + Clone + Send + 'static,
-    {
-        self.build_over::<MpaOverTcp<Instrumented<P, C>>, P, C>(ports, clock, secret)
+    ) -> Result<(Stack, Vec<Worker>), SetupError> {
+        self.build_over_memory(ports, MemoryClock::Given(Arc::new(clock)), secret)
     }
 
-    /// The same over another lower layer.
+    /// Not generic, so that its callers do not compile the core loop.
+    fn build_over_memory(
+        self,
+        ports: Vec<MemoryPort>,
+        clock: MemoryClock,
+        secret: [u64; 2],
+    ) -> Result<(Stack, Vec<Worker>), SetupError> {
+        self.build_over::<MpaOverTcp<Instrumented<MemoryPort>>, _, _>(ports, clock, secret)
+    }
+
+    /// The same over another lower layer, with the core loop compiled for this port and clock.
     #[doc(hidden)]
     pub fn build_over<L, P, C>(
         self,
@@ -283,21 +306,20 @@ impl StackBuilder {
         secret: [u64; 2],
     ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
-        L: Lower<Port = Instrumented<P, C>, Transport: Send>,
+        L: Lower<Port = Instrumented<P>, Transport: Send>,
         P: Port + Send,
         P::Frame: Send,
         <P::Frame as ironwarp_port::Frame>::Sealed: Send,
-        C: Clock + Clone + Send + 'static,
+        C: Clock + Clone + Send + Sync + 'static,
     {
         self.config.validate()?;
         let mem = MemTable::replayable(mem_limits(&self.config), secret).map_err(SetupError::Regions)?;
         let stack_parts = StackParts::with_memory(self.config, mem)?;
-        let clocks = StackClocks { core: clock.clone(), capture: clock, link_poll_interval: Nanos::MAX };
         let config = &stack_parts.shared.config;
         let allowed = "none: what replays has one port";
         in_range("fabrics", config.fabrics.len(), 0..=0, allowed)?;
-        let fabrics = stack_parts.instrument(vec![ports], &clocks)?;
-        stack_parts.assemble::<L, _, _>(fabrics, |_| None, &clocks, secret)
+        let fabrics = stack_parts.instrument(vec![ports], Arc::new(clock.clone()))?;
+        stack_parts.assemble::<L, _>(fabrics, |_| None, (clock, Nanos::MAX), secret)
     }
 }
 
@@ -310,4 +332,4 @@ mod numa;
 mod parts;
 
 pub(crate) use drivers::DriverPort;
-use parts::{StackClocks, StackParts, mem_limits, port_number};
+use parts::{StackParts, mem_limits, port_number};

@@ -9,7 +9,6 @@ use crate::common;
 
 use common::{FAR, Node, Pair, config, contents, pattern};
 use ironwarp::instrument::{FaultRates, Faults};
-use ironwarp::lower::MpaOverTcp;
 use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
 use ironwarp::{
     Access, AlignedBuf, AtomicOp, CompletionStatus, Config, Extensions, MacAddr, Nanos, QpAttr, QueuePair,
@@ -26,10 +25,8 @@ fn joined_with(config: impl Fn(&str) -> Config) -> Pair {
     let time = Arc::new(AtomicU64::new(0));
     let clock = move || Nanos(time.fetch_add(1_000, Ordering::Relaxed));
     let node = |address: &str, port: MemoryPort| {
-        let builder = Stack::builder(config(address));
-        let (stack, mut workers) =
-            builder.build_over::<MpaOverTcp<_>, _, _>(vec![port], clock.clone(), [4, 2]).expect("a stack");
-        Node::of((stack, workers.remove(0)))
+        let built = Stack::builder(config(address)).build_replayable(port, clock.clone(), [4, 2]);
+        Node::of(built.expect("a stack"))
     };
     Pair { near: node("10.0.0.1/24", near), far: node("10.0.0.2/24", far), at: FAR.parse().unwrap() }
 }

@@ -40,9 +40,9 @@ use fault_queue::{FaultContext, FaultQueue};
 
 /// A port with a fault injector and a capture. The clock gives the time stamps, in nanoseconds
 /// since 1970.
-pub struct Instrumented<P: Port, C> {
+pub struct Instrumented<P: Port> {
     port: P,
-    clock: C,
+    clock: Arc<dyn Clock + Send + Sync>,
     stats: CoreStats,
     shared: Arc<Shared>,
     /// Receive bursts since the start: the injector's time.
@@ -54,9 +54,9 @@ pub struct Instrumented<P: Port, C> {
     tap: Option<CaptureInterface>,
 }
 
-impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
+impl<P: Port> Instrumented<P> {
     /// Wraps `port`, with everything off.
-    pub fn new(port: P, clock: C, stats: CoreStats) -> Self {
+    pub fn new(port: P, clock: Arc<dyn Clock + Send + Sync>, stats: CoreStats) -> Self {
         Instrumented {
             port,
             clock,
@@ -81,7 +81,7 @@ impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
     }
 }
 
-impl<P: Port, C: Clock + 'static> Port for Instrumented<P, C> {
+impl<P: Port> Port for Instrumented<P> {
     type Frame = P::Frame;
 
     fn caps(&self) -> &PortCaps {
@@ -120,7 +120,7 @@ impl<P: Port, C: Clock + 'static> Port for Instrumented<P, C> {
     }
 }
 
-impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
+impl<P: Port> Instrumented<P> {
     #[cold]
     fn rx_watched(&mut self, into: &mut Burst<P::Frame>) {
         self.take_changes();
@@ -241,5 +241,5 @@ const _: fn() = || {
     fn shared<T: Send + Sync>() {}
     fn sendable<T: Send>() {}
     shared::<PortControl>();
-    sendable::<Instrumented<crate::memory::MemoryPort, WallClock>>();
+    sendable::<Instrumented<crate::memory::MemoryPort>>();
 };

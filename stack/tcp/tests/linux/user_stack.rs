@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironwarp_net::{DuplicateProbes, Net, NetConfig, Received, Route};
@@ -34,7 +35,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// The environment variable with the path of a capture of the whole test.
 const CAPTURE: &str = "IRONWARP_LINUX_PCAP";
 
-pub type LinuxPort = Instrumented<DpdkPort, WallClock>;
+pub type LinuxPort = Instrumented<DpdkPort>;
 
 /// Net and tcp over a device.
 pub struct UserStack {
@@ -81,7 +82,7 @@ pub fn config() -> TcpConfig {
 impl UserStack {
     pub fn new(eal: Eal, port: DpdkPort, mtu_bytes: u16, config: TcpConfig) -> Self {
         let stats = CoreStats::detached();
-        let port = Instrumented::new(port, WallClock, stats.clone());
+        let port = Instrumented::new(port, Arc::new(WallClock), stats.clone());
         let faults = port.control();
         if let Ok(path) = std::env::var(CAPTURE) {
             let capture = Capture::create(Path::new(&path), CaptureLimits::default()).expect("a capture");

@@ -6,24 +6,21 @@
 
 #[cfg(feature = "dpdk")]
 use ironwarp_port::dpdk::DpdkPort;
-use ironwarp_port::instrument::{Instrumented, WallClock};
+use ironwarp_port::instrument::Instrumented;
 use ironwarp_port::memif::MemifPort;
 use ironwarp_port::memory::MemoryPort;
 
 use super::parts::StackParts;
-use super::{Given, Stack};
+use super::{Given, MemoryClock, Stack, StackClock};
 use crate::error::SetupError;
 use crate::worker::{PortVisit, Worker};
 
-/// A port of a stack.
-pub(crate) type StackPort<P> = Instrumented<P, WallClock>;
-
 /// A port, by its driver.
 pub(crate) enum DriverPort<'a> {
-    Memory(&'a mut StackPort<MemoryPort>),
-    Memif(&'a mut StackPort<MemifPort>),
+    Memory(&'a mut Instrumented<MemoryPort>),
+    Memif(&'a mut Instrumented<MemifPort>),
     #[cfg(feature = "dpdk")]
-    Dpdk(&'a mut StackPort<DpdkPort>),
+    Dpdk(&'a mut Instrumented<DpdkPort>),
 }
 
 impl DriverPort<'_> {
@@ -66,12 +63,13 @@ pub(super) fn open(parts: StackParts, given: Given) -> Result<(Stack, Vec<Worker
 }
 
 fn open_memory(parts: StackParts, given: Given) -> Result<(Stack, Vec<Worker>), SetupError> {
-    parts.finish(given.memory, |port| Some(DriverPort::Memory(port)))
+    let clock = MemoryClock::Real(StackClock::new());
+    parts.finish(given.memory, clock, |port| Some(DriverPort::Memory(port)))
 }
 
 fn open_memif(parts: StackParts, _: Given) -> Result<(Stack, Vec<Worker>), SetupError> {
     let ports = parts.open_each(crate::memif::open)?;
-    parts.finish(ports, |port| Some(DriverPort::Memif(port)))
+    parts.finish(ports, StackClock::new(), |port| Some(DriverPort::Memif(port)))
 }
 
 #[cfg(feature = "dpdk")]
@@ -80,11 +78,11 @@ fn open_dpdk(parts: StackParts, given: Given) -> Result<(Stack, Vec<Worker>), Se
     let eal = given.eal;
     parts.open_each(|config, port, _| device::examine(config, port, eal.is_some()))?;
     let ports = parts.open_each(|config, port, stats| device::open(config, port, eal.clone(), stats))?;
-    parts.finish(ports, lend_dpdk)
+    parts.finish(ports, StackClock::new(), lend_dpdk)
 }
 
 /// Lends a port of DPDK's for raw frames.
 #[cfg(feature = "dpdk")]
-pub(super) fn lend_dpdk(port: &mut StackPort<DpdkPort>) -> Option<DriverPort<'_>> {
+pub(super) fn lend_dpdk(port: &mut Instrumented<DpdkPort>) -> Option<DriverPort<'_>> {
     Some(DriverPort::Dpdk(port))
 }

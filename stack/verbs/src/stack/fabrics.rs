@@ -3,7 +3,6 @@
 use ironwarp_port::instrument::Instrumented;
 use ironwarp_port::instrument::PortControl;
 use ironwarp_port::{Port, Spread};
-use ironwarp_types::Clock;
 
 /// The ports of each core, and how the devices spread flows over the cores.
 pub(super) struct CorePorts<P> {
@@ -41,9 +40,9 @@ impl<P: Port> CorePorts<P> {
     }
 }
 
-impl<P: Port, W: Clock + 'static> CorePorts<Instrumented<P, W>> {
+impl<P: Port> CorePorts<Instrumented<P>> {
     /// Adds a port to a core.
-    pub(super) fn add_port(&mut self, core: u16, port: Instrumented<P, W>) {
+    pub(super) fn add_port(&mut self, core: u16, port: Instrumented<P>) {
         if let Some((ports, controls)) = self.cores.get_mut(usize::from(core)) {
             controls.push(port.control());
             ports.push(port);

@@ -7,7 +7,6 @@
 use std::io;
 use std::sync::Arc;
 
-use ironwarp_arch::clock::TscClock;
 use ironwarp_mem::{MemLimits, MemTable};
 use ironwarp_net::{FlowHasher, Steering};
 use ironwarp_port::Port;
@@ -15,9 +14,9 @@ use ironwarp_port::instrument::{Instrumented, WallClock};
 use ironwarp_stats::{CoreStats, PageDimensions, StatsPage};
 use ironwarp_types::{Clock, CoreId, Nanos};
 
-use super::drivers::{DriverPort, StackPort};
+use super::drivers::DriverPort;
 use super::fabrics::CorePorts;
-use super::{Stack, StackClock, numa};
+use super::{Stack, numa};
 use crate::config::{Config, ConfigError, in_range};
 use crate::context::{InterfaceAddress, PortInfo};
 use crate::core_loop::{
@@ -72,30 +71,26 @@ impl StackParts {
     }
 
     /// Builds the workers over `ports`, by port and then by core.
-    pub(super) fn finish<P: Port + Send>(
+    pub(super) fn finish<P: Port + Send, C: Clock + Clone + 'static>(
         self,
         ports: Vec<Vec<P>>,
-        lend: fn(&mut StackPort<P>) -> Option<DriverPort<'_>>,
+        clock: C,
+        lend: fn(&mut Instrumented<P>) -> Option<DriverPort<'_>>,
     ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
-        CoreLoop<MpaOverTcp<StackPort<P>>, StackClock>: Send,
+        CoreLoop<MpaOverTcp<Instrumented<P>>, C>: Send,
     {
-        let clocks = StackClocks {
-            core: StackClock(TscClock::calibrated()),
-            capture: WallClock,
-            link_poll_interval: LINK_POLL_INTERVAL,
-        };
-        let fabrics = self.instrument(ports, &clocks)?;
-        self.assemble::<MpaOverTcp<_>, _, _>(fabrics, lend, &clocks, secret()?)
+        let fabrics = self.instrument(ports, Arc::new(WallClock))?;
+        self.assemble::<MpaOverTcp<_>, _>(fabrics, lend, (clock, LINK_POLL_INTERVAL), secret()?)
     }
 
     /// Puts the fault injector and the capture before each port, and assigns the ports to the
     /// cores.
-    pub(super) fn instrument<P: Port, C, W: Clock + Clone + 'static>(
+    pub(super) fn instrument<P: Port>(
         &self,
         ports: Vec<Vec<P>>,
-        clocks: &StackClocks<C, W>,
-    ) -> Result<CorePorts<Instrumented<P, W>>, SetupError> {
+        capture_clock: Arc<dyn Clock + Send + Sync>,
+    ) -> Result<CorePorts<Instrumented<P>>, SetupError> {
         let config = &self.shared.config;
         let there = ports.len();
         in_range("fabrics", config.ports(), there..=there, "as many ports as are given")?;
@@ -114,17 +109,17 @@ impl StackParts {
                     tracing::warn!("{name}, core {core}: {mismatch}");
                 }
                 let stats = self.stats.port(self::port_number(number), core);
-                fabrics.add_port(core, Instrumented::new(port, clocks.capture.clone(), stats));
+                fabrics.add_port(core, Instrumented::new(port, capture_clock.clone(), stats));
             }
         }
         Ok(fabrics)
     }
 
-    pub(super) fn assemble<L: Lower, C: Clock + Clone + 'static, W>(
+    pub(super) fn assemble<L: Lower, C: Clock + Clone + 'static>(
         self,
         fabrics: CorePorts<L::Port>,
         lend: fn(&mut L::Port) -> Option<DriverPort<'_>>,
-        clocks: &StackClocks<C, W>,
+        (clock, link_poll_interval): (C, Nanos),
         secret: [u64; 2],
     ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
@@ -149,11 +144,10 @@ impl StackParts {
             let port_stats =
                 (0..port_number(config.ports())).map(|port| self.stats.port(port, core)).collect();
             let mem = self.shared.mem.core(CoreId(core)).map_err(SetupError::Core)?;
-            let (clock, link_poll_interval) = (clocks.core.clone(), clocks.link_poll_interval);
             let wake_sources: Vec<_> = ports.iter_mut().map(Port::take_wake_source).collect();
             let parts = CoreParts {
                 core,
-                clock,
+                clock: clock.clone(),
                 ports,
                 lend,
                 link_poll_interval,
@@ -209,13 +203,6 @@ pub(super) fn port_number(ports: usize) -> u8 {
 /// Adds the number of the port to an error.
 fn with_port_number(port: usize, error: SetupError) -> SetupError {
     if port == 0 { error } else { SetupError::Fabric { number: port, error: Box::new(error) } }
-}
-
-/// The clock of the loop, the clock of captures, and the interval of link checks.
-pub(super) struct StackClocks<C, W> {
-    pub(super) core: C,
-    pub(super) capture: W,
-    pub(super) link_poll_interval: Nanos,
 }
 
 /// The interval of link checks: some drivers ask the kernel.

@@ -33,7 +33,8 @@ impl Node {
         let limits = MemLimits { regions_max: config.limits.regions, cores_max: 2 };
         let frame = StackParts::with_memory(config, MemTable::new(limits).unwrap()).unwrap();
         let busy = frame.shared.mem.core(CoreId(1)).unwrap();
-        let (stack, workers) = frame.finish(vec![vec![port]], |_| None).unwrap();
+        let (stack, workers) =
+            frame.finish(vec![vec![port]], MemoryClock::Real(StackClock::new()), |_| None).unwrap();
         let worker = into_single(workers).unwrap();
         let mut ctx = stack.context().unwrap();
         let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(64).unwrap());

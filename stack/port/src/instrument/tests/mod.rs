@@ -7,7 +7,7 @@ use super::*;
 use crate::TxMeta;
 use crate::memory::{self, MemoryConfig, MemoryFrame, MemoryPort, MemorySealed};
 
-type Watched = Instrumented<MemoryPort, fn() -> Nanos>;
+type Watched = Instrumented<MemoryPort>;
 
 /// The wrapped port, its switches, its counters, and the port at the far end.
 struct Bench {
@@ -24,7 +24,7 @@ fn bench() -> Bench {
 fn bench_of(config: &MemoryConfig) -> Bench {
     let (near, far) = memory::pair(config, config);
     let stats = CoreStats::detached();
-    let near = Instrumented::new(near, stamp as fn() -> Nanos, stats.clone());
+    let near = Instrumented::new(near, Arc::new(stamp), stats.clone());
     Bench { control: near.control(), near, far, stats }
 }
 
