@@ -23,9 +23,9 @@ case ${1:-} in
 esac
 command -v valgrind >/dev/null || { echo "valgrind is not installed: apt-get install valgrind" >&2; exit 1; }
 # As in instruction-counts.sh.
-cargo build --quiet --release --locked --workspace --no-default-features \
-    --example instruction_count --example atomic_instructions --example adversary-cost
-program=${CARGO_TARGET_DIR:-target}/release/examples/adversary-cost
+cargo build --quiet --release --locked --workspace --no-default-features --example count-instructions \
+    --config profile.release.package.iwarp-nvmf.opt-level=0
+program=${CARGO_TARGET_DIR:-target}/release/examples/count-instructions
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
@@ -33,7 +33,7 @@ trap 'rm -f "$log"' EXIT
 count() {
     local packets collected
     packets=$(GLIBC_TUNABLES=glibc.cpu.hwcaps=-ERMS,-FSRM valgrind --tool=callgrind --callgrind-out-file=/dev/null \
-        --toggle-collect='adversary_cost::measured*' "$program" "$1" 2>"$log") || { cat "$log" >&2; return 1; }
+        --toggle-collect='count_instructions::*measured*' "$program" "$1" 2>"$log") || { cat "$log" >&2; return 1; }
     collected=$(sed -n 's/.*Collected : //p' "$log")
     echo $(((collected + packets / 2) / packets))
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Counts the instructions of small operations with callgrind and compares them with bench/instruction-budgets.txt.
-# stack/verbs/examples/instruction_count.rs and atomic_instructions.rs say what each case counts.
+# apps/iwarp-sim/examples/count-instructions/ says what each case counts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -51,21 +51,20 @@ if ! grep -qw avx2 /proc/cpuinfo; then
     echo "SKIPPED: instruction counts: the budgets are for processors with AVX2"
     exit 0
 fi
-# The examples of both scripts that count, in the features of the workspace: one build serves both, and takes most
-# dependencies from any other of the workspace.
-cargo build --quiet --release --locked --workspace --no-default-features \
-    --example instruction_count --example atomic_instructions --example adversary-cost
-examples="${CARGO_TARGET_DIR:-target}/release/examples"
+# Without DPDK, as the budgets. In the features of the workspace, so that dependencies are those of other builds. Nothing of
+# iwarp-nvmf is counted.
+cargo build --quiet --release --locked --workspace --no-default-features --example count-instructions \
+    --config profile.release.package.iwarp-nvmf.opt-level=0
+program=${CARGO_TARGET_DIR:-target}/release/examples/count-instructions
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 # Instructions of one operation. `rep movsb` counts as one instruction for each byte, and whether memcpy uses it depends
 # on the processor: it is switched off.
 count() {
-    local operations collected example=instruction_count
-    [[ $1 == atomic-* ]] && example=atomic_instructions
+    local operations collected
     operations=$(GLIBC_TUNABLES=glibc.cpu.hwcaps=-ERMS,-FSRM valgrind --tool=callgrind --callgrind-out-file=/dev/null \
-        --toggle-collect="$example::measured*" "$examples/$example" "$1" 2>"$log") || { cat "$log" >&2; return 1; }
+        --toggle-collect='count_instructions::*measured*' "$program" "$1" 2>"$log") || { cat "$log" >&2; return 1; }
     collected=$(sed -n 's/.*Collected : //p' "$log")
     echo $(((collected + operations / 2) / operations))
 }

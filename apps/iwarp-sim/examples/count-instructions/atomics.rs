@@ -1,8 +1,8 @@
-//! The instructions of one atomic operation between two stacks of two cores each, for callgrind.
-//! One thread polls all four cores in turn.
+//! One atomic operation between two stacks of two cores each. One thread polls all four cores in
+//! turn.
 //!
 //! Each case posts FetchAdds in lists of sixteen on one queue pair of core 0 and counts both ends,
-//! as `instruction_count.rs` does for other operations. The cases differ in the core that changes
+//! as for other operations. The cases differ in the core that changes
 //! the words:
 //!
 //! - `atomic-local`: core 0 owns them. `atomic-locked`: core 0 changes them, with locked
@@ -10,22 +10,17 @@
 //! - `atomic-shared`: both cores own some, and share all.
 //! - `atomic-forwarded`: core 1 owns them and shares none. `atomic-alternating`: as before, and
 //!   every second word is core 0's, so that each operation waits for the one before.
-//!
-//! `scripts/instruction-counts.sh` runs it.
-#![forbid(unsafe_code)]
-
-mod step_clock;
 
 use ironwarp::config::{AtomicExecution, Extensions};
+use ironwarp::lower::MpaOverTcp;
 use ironwarp::memory::{MemoryConfig, MemoryPort, pair_of_queues};
 use ironwarp::{
     Access, AlignedBuf, AtomicOp, Completion, CompletionQueue, Config, Context, Event, MacAddr, QpAttr,
     QueuePair, Region, RemoteMemory, SendWr, Stack, Worker,
 };
 
-use step_clock::StepClock;
-
-type Failure = Box<dyn std::error::Error>;
+use crate::Failure;
+use crate::step_clock::StepClock;
 
 /// Operations of one list.
 const LIST: usize = 16;
@@ -34,14 +29,13 @@ const LISTS: usize = 1000;
 /// Bytes of the words, one in each cache line.
 const WORDS_BYTES: usize = 64 * 64;
 
-fn main() -> Result<(), Failure> {
-    let name = std::env::args().nth(1).ok_or("usage: atomic_instructions CASE")?;
-    let mut nodes = Nodes::new(&name)?;
-    let words = nodes.words_of(&name)?;
+/// Runs a case. Returns how many operations were counted.
+pub fn count(case: &str) -> Result<u64, Failure> {
+    let mut nodes = Nodes::new(case)?;
+    let words = nodes.words_of(case)?;
     nodes.run(&words, LISTS / 4)?;
     measured(&mut nodes, &words)?;
-    println!("{}", LISTS * LIST);
-    Ok(())
+    Ok((LISTS * LIST) as u64)
 }
 
 #[inline(never)]
@@ -157,5 +151,5 @@ fn stack(
     if case == "atomic-locked" {
         config.rdmap.atomic_execution = AtomicExecution::Locked;
     }
-    Ok(Stack::builder(config).build_replayable_cores(ports, clock, [1, 2])?)
+    Ok(Stack::builder(config).build_over::<MpaOverTcp<_>, _, _>(ports, clock, [1, 2])?)
 }

@@ -1,28 +1,15 @@
-//! The instructions of one operation between two stacks of one thread over memory ports, for
-//! callgrind.
-//!
-//! Each case connects a client to a server, warms up, and runs its operations in [`measured`],
-//! which callgrind collects. The count covers both ends: applications, stacks and memory ports. The
-//! program prints the number of operations; `scripts/instruction-counts.sh` divides and compares
-//! with the budgets.
-//!
-//! ```text
-//! cargo build --release -p ironwarp --example instruction_count
-//! valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='instruction_count::measured*' \
-//!     target/release/examples/instruction_count round-trip
-//! ```
-#![forbid(unsafe_code)]
+//! One operation between two stacks of one thread over memory ports. The count covers both ends:
+//! applications, stacks and memory ports.
 
-mod step_clock;
-
+use ironwarp::lower::MpaOverTcp;
 use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
 use ironwarp::{
     Access, Completion, CompletionQueue, Config, Context, DisconnectReason, Event, ProtectionDomain, QpAttr,
     QueuePair, RecvWr, Region, RemoteMemory, SendWr, Sge, Stack, Worker,
 };
-use step_clock::StepClock;
 
-type Failure = Box<dyn std::error::Error>;
+use crate::Failure;
+use crate::step_clock::StepClock;
 
 /// The payload of a small message.
 const SMALL: [u8; 64] = [0x5a; 64];
@@ -44,7 +31,7 @@ const SEND_DEPTH: u32 = 64;
 
 /// The cases.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Case {
+pub enum Case {
     /// A 64 B Send and the 64 B Send in reply, with four polls.
     RoundTrip,
     /// A poll of an established connection without work.
@@ -68,8 +55,8 @@ enum Case {
 }
 
 impl Case {
-    fn parse(name: &str) -> Result<Self, Failure> {
-        Ok(match name {
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
             "round-trip" => Case::RoundTrip,
             "idle-poll" => Case::IdlePoll,
             "write-alone" => Case::WriteAlone,
@@ -80,7 +67,7 @@ impl Case {
             "write-large" => Case::WriteLarge,
             "write-large-jumbo" => Case::WriteLargeJumbo,
             "set-up" => Case::SetUp,
-            other => return Err(format!("unknown case: {other}").into()),
+            _ => return None,
         })
     }
 
@@ -101,17 +88,15 @@ impl Case {
     }
 }
 
-fn main() -> Result<(), Failure> {
-    let name = std::env::args().nth(1).ok_or("usage: instruction_count CASE")?;
-    let case = Case::parse(&name)?;
+/// Runs a case. Returns how many operations were counted.
+pub fn count(case: Case) -> Result<u64, Failure> {
     let mut link = Link::connect(case)?;
     if case == Case::WriteSpread {
         link.connect_more(SPREAD - 1)?;
     }
     link.run(case, case.operations() / 4)?;
     measured(&mut link, case)?;
-    println!("{}", case.operations());
-    Ok(())
+    Ok(case.operations().into())
 }
 
 #[inline(never)]
@@ -342,7 +327,9 @@ impl End {
         if case == Case::WriteSpread {
             config.limits.queue_pairs = SPREAD as u32;
         }
-        let (stack, worker) = Stack::builder(config).build_replayable(port, clock, [1, 2])?;
+        let (stack, mut workers) =
+            Stack::builder(config).build_over::<MpaOverTcp<_>, _, _>(vec![port], clock, [1, 2])?;
+        let worker = workers.remove(0);
         let mut context = stack.context()?;
         let (pd, cq) = (context.alloc_pd(), context.create_cq(4 * SEND_DEPTH)?);
         let qp = context.create_qp(pd, &QpAttr { send_depth: SEND_DEPTH, ..QpAttr::new(cq) })?;

@@ -1,0 +1,37 @@
+//! The instructions of one operation, or of one hostile packet, for callgrind.
+//!
+//! Each case warms up, and then does what is counted in a function `measured`, which callgrind
+//! collects. The program prints how many operations or packets there were;
+//! `scripts/instruction-counts.sh` and `scripts/adversary-costs.sh` divide. One program for all
+//! cases: the stack is linked once.
+//!
+//! ```text
+//! cargo build --release --workspace --no-default-features --example count-instructions
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='count_instructions::*measured*' \
+//!     target/release/examples/count-instructions round-trip
+//! ```
+#![forbid(unsafe_code)]
+
+mod atomics;
+mod operations;
+mod packets;
+mod step_clock;
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let name = std::env::args().nth(1).ok_or("usage: count-instructions list|CASE")?;
+    if name == "list" {
+        packets::list();
+        return Ok(());
+    }
+    let counted = if let Some(case) = operations::Case::parse(&name) {
+        operations::count(case)?
+    } else if name.starts_with("atomic-") {
+        atomics::count(&name)?
+    } else {
+        packets::count(&name)?
+    };
+    println!("{counted}");
+    Ok(())
+}
