@@ -16,7 +16,8 @@ fn run(line: &str) -> Output {
 /// Runs one case over memory, which must succeed, and returns its result.
 fn result_of(line: &str) -> Value {
     let json = NamedTempFile::new().expect("a writable folder");
-    let output = run(&format!("{line} --pair memory --json {}", json.path().display()));
+    let warmup = if line.contains("--warmup") { "" } else { " --warmup 5" };
+    let output = run(&format!("{line}{warmup} --pair memory --json {}", json.path().display()));
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{line}: {stderr}");
     let mut report: Value = serde_json::from_reader(json).expect("JSON");

@@ -23,9 +23,10 @@ fn measured(line: &str) -> Value {
     serde_json::from_reader(json).expect("JSON")
 }
 
-/// Runs one case over memory, and returns its result.
+/// Runs one case over memory, and returns its result. A few messages warm up what is not measured.
 fn over_memory(line: &str) -> Value {
-    measured(&format!("{line} --pair memory"))["results"][0].take()
+    let warmup = if line.contains("--warmup") { "" } else { " --warmup 5" };
+    measured(&format!("{line}{warmup} --pair memory"))["results"][0].take()
 }
 
 /// Returns whether a result has the iterations of `messages` in the rounds that were not dropped.
@@ -182,7 +183,7 @@ fn the_sum_of_the_words_of_an_atomic_test_is_exact() {
 /// Each core runs a client and a server; each test runs on one core and on two.
 #[test]
 fn scaling_compares_two_cores_with_one_and_with_raw_frames() {
-    let json = measured("scaling --pair memory --cores 2 --iterations 2000");
+    let json = measured("scaling --pair memory --cores 2 --iterations 500");
     let results = json["results"].as_array().expect("a list");
     assert_eq!(results.len(), 10);
     for pair in results.chunks(2) {
@@ -199,7 +200,7 @@ fn scaling_compares_two_cores_with_one_and_with_raw_frames() {
 /// Every sum is exact. Operations are forwarded only if another core owns the word.
 #[test]
 fn atomics_compares_owner_cores_with_locked_instructions() {
-    let json = measured("atomics --pair memory --cores 2 --iterations 500");
+    let json = measured("atomics --pair memory --cores 2 --iterations 100 --warmup 5");
     let results = json["results"].as_array().expect("a list");
     assert_eq!(results.len(), 3 + 6 * 2);
     let has_note = |result: &Value, what: &str| {
@@ -280,7 +281,7 @@ fn connections_are_set_up_and_closed() {
 #[test]
 fn several_cores_share_the_queue_pairs_and_count_their_polls() {
     for test in ["send-lat", "write-bw", "read-bw", "send-bw"] {
-        let result = over_memory(&format!("{test} --cores 2 --qps 4 --iterations 80 --validate"));
+        let result = over_memory(&format!("{test} --cores 2 --qps 4 --size 5000 --iterations 80 --validate"));
         assert_eq!((&result["errors"], &result["cores"]), (&0.into(), &2.into()), "{test}");
         let polls = result["polls"].as_array().expect("a list");
         assert_eq!(polls.len(), 2, "{test}");
@@ -294,11 +295,12 @@ fn several_cores_share_the_queue_pairs_and_count_their_polls() {
 #[test]
 fn bandwidth_tests_run_with_every_option() {
     for options in [
-        "--qps 3 --depth 4",
-        "--depth 16 --post-list 4 --signal-every 8",
+        "--size 64k",
+        "--size 5000 --qps 3 --depth 4",
+        "--size 5000 --depth 16 --post-list 4 --signal-every 8",
         "--size 64 --inline 64",
-        "--bidirectional",
-        "--qps 2 --depth 8 --validate --signal-every 4",
+        "--size 5000 --bidirectional",
+        "--size 5000 --qps 2 --depth 8 --validate --signal-every 4",
         "--rate 2000 --size 100",
     ] {
         for test in ["send-bw", "write-bw", "read-bw"] {
@@ -316,7 +318,7 @@ fn bandwidth_tests_run_with_every_option() {
 /// More queue pairs than connect at a time, and more than the control queue of a core holds.
 #[test]
 fn a_thousand_queue_pairs_connect() {
-    for test in ["send-bw --depth 1", "write-lat", "atomic-bw --depth 1"] {
+    for test in ["send-bw --size 64 --depth 1", "write-lat", "atomic-bw --depth 1"] {
         let result = over_memory(&format!("{test} --qps 1024 --iterations 3000 --warmup 0"));
         assert_eq!((&result["errors"], &result["qps"]), (&0.into(), &1024.into()), "{test}");
     }
@@ -325,7 +327,7 @@ fn a_thousand_queue_pairs_connect() {
 #[test]
 fn every_rdma_test_runs_with_events() {
     for test in ["send-lat", "write-lat", "read-lat", "send-bw", "write-bw", "read-bw"] {
-        for options in ["--validate", "--qps 3 --size 5000"] {
+        for options in ["--size 100 --validate", "--qps 3 --size 5000"] {
             let line = format!("{test} --events --iterations 60 --warmup 5 {options}");
             let result = over_memory(&line);
             assert_eq!((&result["errors"], &result["wait"]), (&0.into(), &"block".into()), "{line}");

@@ -63,7 +63,8 @@ impl Lab {
 
     fn measured(&self, line: &str, connect: bool) -> Value {
         let file = self.file("out.json");
-        let whole = format!("{line} --json {file}");
+        let warmup = if line.contains("--warmup") { "" } else { " --warmup 5" };
+        let whole = format!("{line}{warmup} --json {file}");
         let output = if connect { self.client(&whole) } else { self.run(&whole) };
         assert_eq!(output.status.code(), Some(0), "{line}: {}", String::from_utf8_lossy(&output.stderr));
         let text = std::fs::read_to_string(&file).expect("written");

@@ -10,7 +10,7 @@ fn over_memory(line: &str) -> Value {
     let json = NamedTempFile::new().expect("a writable folder");
     let output = Command::new(env!("CARGO_BIN_EXE_iwarp-perf"))
         .args(line.split_whitespace())
-        .args(["--pair", "memory", "--json"])
+        .args(["--pair", "memory", "--warmup", "5", "--json"])
         .arg(json.path())
         .output()
         .expect("the program starts");
@@ -32,11 +32,11 @@ fn every_rdma_test_has_the_processor_time_and_the_busy_polls_of_each_end() {
         "atomic-lat",
         "imm-lat",
         "write-imm-lat",
-        "send-bw",
-        "write-bw",
-        "read-bw",
+        "send-bw --size 5000",
+        "write-bw --size 5000",
+        "read-bw --size 5000",
         "atomic-bw",
-        "write-imm-bw",
+        "write-imm-bw --size 5000",
         "conn-rate",
     ] {
         let result = over_memory(&format!("{test} --iterations 100"));
