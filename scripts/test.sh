@@ -65,8 +65,8 @@ check_names "${STAGES[@]}" -- "${only[@]}" || exit 2
 require_cargo || exit 1
 install_packages test || exit 1
 
-# Artefacts that only a second build would use are not written where there is none.
-[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
+# As in .ci/run, where there is no second build.
+[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=1
 
 logs=${CARGO_TARGET_DIR:-target}/test-logs
 mkdir -p "$logs"
