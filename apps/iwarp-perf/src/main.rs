@@ -19,7 +19,6 @@ mod limits;
 mod parent;
 mod plan;
 mod rdma;
-mod scale;
 mod server;
 mod values;
 
@@ -27,7 +26,7 @@ use std::process::ExitCode;
 
 use about::PROGRAM;
 use child::{Role, init_process};
-use cli::CommandLine;
+use cli::{CommandLine, Tool};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
@@ -43,7 +42,7 @@ fn main() -> ExitCode {
     }
     let outcome = CommandLine::read(&arguments).and_then(|line| match line {
         CommandLine::Test(args) => parent::run(&args),
-        CommandLine::Tool(tool) => tool.run(),
+        CommandLine::Tool(Tool::Doctor(args)) => doctor::run(&args),
     });
     ironwarp_cli::exit_code(outcome.unwrap_or_else(|exit| exit.report(PROGRAM)))
 }

@@ -7,7 +7,6 @@ mod command_line;
 mod doctor;
 mod queues;
 mod runs;
-mod scale;
 #[cfg(feature = "dpdk")]
 mod server;
 mod usage;

@@ -13,7 +13,6 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 pub use indicatif::ProgressBar;
 use indicatif::{ProgressDrawTarget, ProgressFinish, ProgressStyle};
-use serde::Serialize;
 
 use crate::report::Report;
 use crate::{Latency, LogEntry, write_hdr_log};
@@ -32,7 +31,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub fn write_json(&self, path: &Path) -> io::Result<()> {
-        write_json(path, &self.report)
+        std::fs::write(path, serde_json::to_string_pretty(&self.report)? + "\n")
     }
 
     /// Writes the histograms as an HdrHistogram log.
@@ -50,10 +49,6 @@ impl Outcome {
         let file = io::BufWriter::new(std::fs::File::create(path)?);
         write_hdr_log(file, start, &entries.collect::<Vec<_>>())
     }
-}
-
-pub fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    std::fs::write(path, serde_json::to_string_pretty(value)? + "\n")
 }
 
 /// The width of a table that goes to a file or a pipe.

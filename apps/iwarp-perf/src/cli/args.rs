@@ -42,8 +42,6 @@ Examples:
   iwarp-perf read-lat --config configs/memif-client.toml --connect 10.99.0.1
   iwarp-perf server --config configs/two-fabrics.toml     the same at every address of two ports
   iwarp-perf doctor --config configs/tap.toml      checks this machine, and names what to change
-  iwarp-perf qp-memory --qps 10000                the memory of an idle queue pair
-  iwarp-perf qp-scale --qps 1,10000               the cost of a message over few and many queue pairs
 
 Latency is printed as the full round trip, and half of it too for Sends and Writes.
 CPU % and busy % are of client/server: processor time (100 is one processor), and polls that found work. A core that

@@ -4,7 +4,6 @@ mod args;
 mod cases;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Subcommand, ValueEnum};
@@ -14,7 +13,6 @@ pub use args::{Args, AtomicsArg, Command, Format};
 pub use ironwarp_cli::CliExit;
 
 use crate::doctor;
-use crate::scale::{Run, memory, spread};
 
 /// What the user asks for.
 #[derive(Debug)]
@@ -27,8 +25,6 @@ pub enum CommandLine {
 #[derive(Debug, Subcommand)]
 pub enum Tool {
     Doctor(doctor::Args),
-    QpMemory(Run<memory::QpMemory>),
-    QpScale(Run<spread::QpScale>),
 }
 
 /// How alike two words are for one to be suggested for the other, from 0 to 1.
@@ -52,16 +48,6 @@ impl CommandLine {
         let given = command.get_arguments().filter(on_command_line).filter_map(clap::Arg::get_long);
         let given = given.map(str::to_owned).collect();
         Ok(CommandLine::Test(Box::new(Args { given, ..Args::from_arg_matches(&matches)? })))
-    }
-}
-
-impl Tool {
-    pub fn run(self) -> Result<ExitCode, CliExit> {
-        match self {
-            Tool::Doctor(args) => doctor::run(&args),
-            Tool::QpMemory(run) => run.run(),
-            Tool::QpScale(run) => run.run(),
-        }
     }
 }
 

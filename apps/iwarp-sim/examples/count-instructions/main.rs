@@ -3,12 +3,14 @@
 //! Each case warms up, and then does what is counted in a function `measured`, which callgrind
 //! collects. The program prints how many operations or packets there were;
 //! `scripts/instruction-counts.sh` and `scripts/adversary-costs.sh` divide. One program for all
-//! cases: the stack is linked once.
+//! cases: the stack is linked once. Without callgrind the time of an operation, on standard error,
+//! says something too.
 //!
 //! ```text
 //! cargo build --release --workspace --no-default-features --example count-instructions
 //! valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='count_instructions::*measured*' \
 //!     target/release/examples/count-instructions round-trip
+//! target/release/examples/count-instructions write-spread 10000        over so many queue pairs
 //! ```
 #![forbid(unsafe_code)]
 
@@ -20,12 +22,13 @@ mod step_clock;
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
-    let name = std::env::args().nth(1).ok_or("usage: count-instructions list|CASE")?;
+    let name = std::env::args().nth(1).ok_or("usage: count-instructions list|CASE [QUEUE-PAIRS]")?;
+    let queue_pairs = std::env::args().nth(2).map(|count| count.parse()).transpose()?;
     if name == "list" {
         packets::list();
         return Ok(());
     }
-    let counted = if let Some(case) = operations::Case::parse(&name) {
+    let counted = if let Some(case) = operations::Case::parse(&name, queue_pairs) {
         operations::count(case)?
     } else if name.starts_with("atomic-") {
         atomics::count(&name)?

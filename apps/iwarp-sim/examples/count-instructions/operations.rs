@@ -1,6 +1,8 @@
 //! One operation between two stacks of one thread over memory ports. The count covers both ends:
 //! applications, stacks and memory ports.
 
+use std::time::Instant;
+
 use ironwarp::lower::MpaOverTcp;
 use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
 use ironwarp::{
@@ -23,8 +25,8 @@ const LISTENER: &str = "10.0.0.2:4791";
 /// Requests in one list.
 const LIST: usize = 16;
 
-/// The queue pairs of [`Case::WriteSpread`].
-const SPREAD: usize = 2048;
+/// The queue pairs of [`Case::WriteSpread`] that the budget is for.
+const SPREAD: u32 = 2048;
 
 /// Requests of the send queue.
 const SEND_DEPTH: u32 = 64;
@@ -38,8 +40,8 @@ pub enum Case {
     IdlePoll,
     /// A 64 B Write. Each is posted alone, when the Write before it is complete.
     WriteAlone,
-    /// The same over many queue pairs in turn, whose state is larger than a second-level cache.
-    WriteSpread,
+    /// The same over this many queue pairs in turn.
+    WriteSpread(u32),
     /// A 64 B Read. Each is posted alone, when the Read before it is complete.
     ReadAlone,
     /// A 64 B Write of a stream of lists of sixteen.
@@ -55,12 +57,12 @@ pub enum Case {
 }
 
 impl Case {
-    pub fn parse(name: &str) -> Option<Self> {
+    pub fn parse(name: &str, queue_pairs: Option<u32>) -> Option<Self> {
         Some(match name {
             "round-trip" => Case::RoundTrip,
             "idle-poll" => Case::IdlePoll,
             "write-alone" => Case::WriteAlone,
-            "write-spread" => Case::WriteSpread,
+            "write-spread" => Case::WriteSpread(queue_pairs.unwrap_or(SPREAD).max(1)),
             "read-alone" => Case::ReadAlone,
             "write-list" => Case::WriteList,
             "send-list" => Case::SendList,
@@ -80,7 +82,7 @@ impl Case {
     fn operations(self) -> u32 {
         match self {
             Case::RoundTrip | Case::WriteAlone | Case::ReadAlone | Case::SetUp => 2000,
-            Case::WriteSpread => 4 * SPREAD as u32,
+            Case::WriteSpread(queue_pairs) => queue_pairs.saturating_mul(4),
             Case::IdlePoll => 10_000,
             Case::WriteList | Case::SendList => 16_000,
             Case::WriteLarge | Case::WriteLargeJumbo => 16,
@@ -91,11 +93,13 @@ impl Case {
 /// Runs a case. Returns how many operations were counted.
 pub fn count(case: Case) -> Result<u64, Failure> {
     let mut link = Link::connect(case)?;
-    if case == Case::WriteSpread {
-        link.connect_more(SPREAD - 1)?;
+    if let Case::WriteSpread(queue_pairs) = case {
+        link.connect_more(queue_pairs - 1)?;
     }
     link.run(case, case.operations() / 4)?;
+    let start = Instant::now();
     measured(&mut link, case)?;
+    eprintln!("{:.0} ns an operation", start.elapsed().as_nanos() as f64 / f64::from(case.operations()));
     Ok(case.operations().into())
 }
 
@@ -148,7 +152,7 @@ impl Link {
                 Ok(())
             }
             Case::WriteAlone => (0..operations).try_for_each(|_| self.write_alone()),
-            Case::WriteSpread => (0..operations).try_for_each(|_| self.write_next()),
+            Case::WriteSpread(_) => (0..operations).try_for_each(|_| self.write_next()),
             Case::ReadAlone => (0..operations).try_for_each(|_| self.read_alone()),
             Case::WriteList => self.write_lists(operations),
             Case::SendList => self.send_lists(operations),
@@ -241,7 +245,7 @@ impl Link {
     }
 
     /// Connects more queue pairs, one at a time.
-    fn connect_more(&mut self, count: usize) -> Result<(), Failure> {
+    fn connect_more(&mut self, count: u32) -> Result<(), Failure> {
         for _ in 0..count {
             let (client, server) = (self.client.create_qp(1)?, self.server.create_qp(1)?);
             self.client.context.connect(client, LISTENER.parse()?, b"")?;
@@ -324,8 +328,8 @@ impl End {
     fn new(address: &str, case: Case, port: MemoryPort, clock: StepClock) -> Result<Self, Failure> {
         let mut config = Config::in_memory(address)?;
         config.port.mtu = case.mtu();
-        if case == Case::WriteSpread {
-            config.limits.queue_pairs = SPREAD as u32;
+        if let Case::WriteSpread(queue_pairs) = case {
+            config.limits.queue_pairs = queue_pairs;
         }
         let (stack, mut workers) =
             Stack::builder(config).build_over::<MpaOverTcp<_>, _, _>(vec![port], clock, [1, 2])?;
