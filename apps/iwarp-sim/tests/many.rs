@@ -75,7 +75,7 @@ fn assert_nothing_is_held(host: &SharedNode<IronwarpNode>) {
 }
 
 fn task() -> Task {
-    Task { sends: 700, expects: 300, expects_from: 9, ..Task::default() }
+    Task { sends: 700, expects: 300, ..Task::default() }
 }
 
 #[test]

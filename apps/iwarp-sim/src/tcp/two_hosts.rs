@@ -4,7 +4,7 @@
 //! it. The same `TwoHostRun` gives the same [`Outcome`] to the last byte and nanosecond.
 
 use ironwarp_port::memory::{MemoryConfig, MemoryPort};
-use ironwarp_sim::{LinkConfig, LinkCounts, SimError, SimNet};
+use ironwarp_sim::{LinkConfig, SimError, SimNet};
 use ironwarp_tcp::{Congestion, TcpConfig};
 use ironwarp_types::Nanos;
 
@@ -76,14 +76,7 @@ impl TwoHostRun {
         }
         let finished =
             net.run_until_done(self.until, |_| hosts.iter().all(|host| host.borrow().is_over()))?;
-        Ok(Outcome {
-            finished,
-            ended_at: net.now(),
-            trace_hash: net.trace_hash(),
-            task_progress: hosts.each_ref().map(|host| host.borrow().progress()),
-            counts: links.map(|link| net.link(link).counts()),
-            hosts,
-        })
+        Ok(Outcome { finished, task_progress: hosts.each_ref().map(|host| host.borrow().progress()), hosts })
     }
 
     /// The host at an end. The first one connects, the other one listens.
@@ -114,19 +107,12 @@ impl TwoHostRun {
 impl IronwarpNode {
     /// The progress of the task of its only connection, finished or not.
     pub fn progress(&self) -> TaskProgress {
-        let finished = self.finished.last().map(|finished| &finished.task_progress);
         let going_on = || self.connections().next().map(|(_, task_progress)| task_progress);
-        finished.or_else(going_on).cloned().unwrap_or_default()
+        self.finished.last().or_else(going_on).cloned().unwrap_or_default()
     }
 
     pub fn is_over(&self) -> bool {
         !self.finished.is_empty()
-    }
-
-    /// Number of buffers of both pools in use.
-    pub fn frames_in_use(&self) -> usize {
-        let free = self.control().free_frames();
-        self.frames_made - free.rx - free.tx
     }
 }
 
@@ -134,10 +120,7 @@ impl IronwarpNode {
 pub struct Outcome {
     /// Whether both ends were over before the time limit.
     pub finished: bool,
-    pub ended_at: Nanos,
-    pub trace_hash: u64,
     pub task_progress: [TaskProgress; 2],
-    pub counts: [LinkCounts; 2],
     /// The hosts after the run.
     pub hosts: [SharedNode<IronwarpNode>; 2],
 }
@@ -150,7 +133,7 @@ impl Outcome {
 }
 
 /// The port configuration for one connection with windows of `window_bytes`.
-pub fn device(host: u8, mtu_bytes: u16, window_bytes: u32) -> MemoryConfig {
+fn device(host: u8, mtu_bytes: u16, window_bytes: u32) -> MemoryConfig {
     let frames = frames_of(mtu_bytes, window_bytes) as usize + 2 * RING_FRAMES;
     MemoryConfig {
         mac: link_address(host),
@@ -164,7 +147,7 @@ pub fn device(host: u8, mtu_bytes: u16, window_bytes: u32) -> MemoryConfig {
 }
 
 /// `base`, with memory for one connection with windows of `window_bytes`.
-pub fn tcp_config(base: &TcpConfig, mtu_bytes: u16, window_bytes: u32) -> TcpConfig {
+fn tcp_config(base: &TcpConfig, mtu_bytes: u16, window_bytes: u32) -> TcpConfig {
     let frames = frames_of(mtu_bytes, window_bytes);
     let connections_max = base.connections_max.min(4);
     TcpConfig {

@@ -1,9 +1,8 @@
-//! Connections on simulated links: peers under faults, throughput, recovery, curves.
+//! Connections on simulated links: recovery, curves. Faults of links and throughput are tested in
+//! the crate tcp.
 
 mod curves;
-mod peers;
 mod recovery;
-mod throughput;
 
 use ironwarp_sim::LinkConfig;
 use ironwarp_tcp::Congestion;

@@ -19,7 +19,7 @@ use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{Blocked, ByteStream, ConnId, ConnectError, ListenError, State, Tcp, TcpEvents};
 use ironwarp_types::{Flow, Nanos};
 
-pub use setup::{Connector, EndCounts, Finished, IronwarpSetup, address, link_address};
+pub use setup::{Connector, EndCounts, IronwarpSetup, address, link_address};
 
 use super::progress::{Task, TaskProgress};
 
@@ -43,21 +43,20 @@ pub struct IronwarpNode {
     pub tcp: Tcp<MemoryPort>,
     wires: Wires<MemoryPort>,
     control: MemoryControl,
-    pub(super) frames_made: usize,
     stats: CoreStats,
     received: Burst<MemoryFrame>,
     fired: Vec<(ConnId, TcpEvents)>,
     sessions: Vec<Option<Session>>,
     open: usize,
     ready: VecDeque<u32>,
-    rate_limited: Vec<u32>,
     task_by_port: Vec<(u16, Task)>,
     /// Opens connections, if set.
     pub connector: Option<Connector>,
     /// Drops the received frames that it selects.
     pub rx_filter: Option<RxFilter>,
     pub ends: EndCounts,
-    pub finished: Vec<Finished>,
+    /// The progress of the connections that have ended.
+    pub finished: Vec<TaskProgress>,
     /// Whether to keep the progress of finished connections.
     pub keeps_finished: bool,
     check_every: u64,
@@ -82,14 +81,12 @@ impl IronwarpNode {
             net,
             wires: Wires::single(wire),
             control,
-            frames_made: device.rx_frames + device.tx_frames,
             stats,
             received: Burst::new(),
             fired: Vec::with_capacity(session_slots),
             sessions: (0..session_slots).map(|_| None).collect(),
             open: 0,
             ready: VecDeque::with_capacity(session_slots),
-            rate_limited: Vec::with_capacity(session_slots),
             task_by_port: Vec::new(),
             connector: None,
             rx_filter: None,
@@ -147,9 +144,6 @@ impl IronwarpNode {
 
     fn add_session(&mut self, id: ConnId, task: Task) {
         let Some(session_slot) = self.sessions.get_mut(id.index()) else { return };
-        if task.read_rate.is_some() {
-            self.rate_limited.push(id.index() as u32);
-        }
         *session_slot =
             Some(Session { id, task_progress: TaskProgress::new(task), queued: false, by_connector: false });
         self.open += 1;
@@ -212,10 +206,10 @@ impl IronwarpNode {
         if events.contains(TcpEvents::PEER_CLOSED)
             && let Some(session) = self.session(id)
         {
-            session.task_progress.peer_closed_at = Some(now);
+            session.task_progress.has_peer_closed = true;
         }
         if events.intersects(TcpEvents::ENDED) {
-            self.finish(now, id, events);
+            self.finish(id, events);
         } else {
             self.make_ready(id.index() as u32);
         }
@@ -229,34 +223,20 @@ impl IronwarpNode {
         self.slot(id.index()).filter(|session| session.id == id)
     }
 
-    /// Reads as much as the task's rate allows.
+    /// Reads all that has arrived.
     fn read_from(&mut self, id: ConnId) {
         let Some(session) = self.sessions.get_mut(id.index()).and_then(Option::as_mut) else { return };
         let mut stream = self.tcp.rx(id);
         if stream.available() == 0 {
             return;
         }
-        let mut room = session.task_progress.may_read();
-        while room > 0 && stream.available() > 0 {
+        while stream.available() > 0 {
             let front = stream.front();
-            let front = front.get(..front.len().min(room)).unwrap_or(front);
             let len = front.len();
             session.task_progress.take(front);
             stream.consume(len);
-            room -= len;
         }
         session.task_progress.record_arrivals();
-    }
-
-    fn read_rate_limited(&mut self, now: Nanos) {
-        for at in 0..self.rate_limited.len() {
-            let session_slot = self.rate_limited[at];
-            let Some(session) = self.slot(session_slot as usize) else { continue };
-            session.task_progress.set_now(now);
-            let id = session.id;
-            self.read_from(id);
-            self.make_ready(session_slot);
-        }
     }
 
     fn make_ready(&mut self, session_slot: u32) {
@@ -292,11 +272,7 @@ impl IronwarpNode {
     fn end_if_due(&mut self, now: Nanos, id: ConnId) {
         let open = matches!(self.tcp.state(id), State::Established | State::CloseWait);
         let Some(session) = self.session(id).filter(|_| open) else { return };
-        if session.task_progress.wants_abort() {
-            session.task_progress.closed = true;
-            self.tcp.abort(now, id, &mut self.wires);
-            self.finish(now, id, TcpEvents::empty());
-        } else if session.task_progress.wants_close() {
+        if session.task_progress.wants_close() {
             session.task_progress.closed = true;
             let events = self.tcp.close(now, id, &mut self.wires);
             // A FIN without room now is sent in a later round.
@@ -304,34 +280,28 @@ impl IronwarpNode {
                 self.make_ready(id.index() as u32);
             }
             if events.intersects(TcpEvents::ENDED) {
-                self.finish(now, id, events);
+                self.finish(id, events);
             }
         }
     }
 
-    fn finish(&mut self, now: Nanos, id: ConnId, events: TcpEvents) {
-        // Reads the data that a slow reader has left.
-        if let Some(session) = self.session(id) {
-            session.task_progress.task.read_rate = None;
-        }
+    fn finish(&mut self, id: ConnId, events: TcpEvents) {
         self.read_from(id);
         self.tcp.release(id);
         let Some(session) = self.sessions.get_mut(id.index()).and_then(Option::take) else { return };
         self.open -= 1;
-        self.rate_limited.retain(|session_slot| *session_slot != id.index() as u32);
         let ends = &mut self.ends;
         ends.closed += u64::from(events.contains(TcpEvents::CLOSED));
         ends.reset += u64::from(events.contains(TcpEvents::RESET));
         ends.timed_out += u64::from(events.contains(TcpEvents::TIMED_OUT));
         ends.refused += u64::from(events.contains(TcpEvents::REFUSED));
-        ends.aborted += u64::from(events.is_empty());
         if session.by_connector
             && let Some(connector) = &mut self.connector
         {
             connector.at_once += 1;
         }
         if self.keeps_finished {
-            self.finished.push(Finished { id, task_progress: session.task_progress, events, at: now });
+            self.finished.push(session.task_progress);
         }
     }
 
@@ -355,7 +325,6 @@ impl IronwarpNode {
                     }
                 }
                 Err(_) => {
-                    connector.deferred += 1;
                     connector.next_at = now + RETRY;
                 }
             }
@@ -367,17 +336,12 @@ impl IronwarpNode {
         if busy || self.control.rx_waiting_frames() > 0 {
             return Some(now);
         }
-        let rate_limited = self
-            .rate_limited
-            .iter()
-            .filter_map(|session_slot| self.sessions.get(*session_slot as usize)?.as_ref());
-        let reads = rate_limited.filter_map(|session| session.task_progress.next_read());
         let dials = self
             .connector
             .iter()
             .filter(|connector| connector.opened < connector.total && connector.at_once > 0);
-        let others = reads.chain(dials.map(|connector| connector.next_at));
-        others.chain(self.tcp.next_deadline()).chain(self.net.next_deadline()).min()
+        let dials = dials.map(|connector| connector.next_at);
+        dials.chain(self.tcp.next_deadline()).chain(self.net.next_deadline()).min()
     }
 }
 
@@ -387,7 +351,6 @@ impl Node for IronwarpNode {
         self.receive(now);
         self.timers(now);
         self.open_connections(now);
-        self.read_rate_limited(now);
         self.transmit(now);
         self.tcp.flush_acks(now, &mut self.wires);
         self.wires.flush();
@@ -401,7 +364,7 @@ impl Node for IronwarpNode {
             self.connections().try_for_each(|(_, task_progress)| task_progress.check())?;
         }
         match self.finished.last() {
-            Some(last) => last.task_progress.check(),
+            Some(last) => last.check(),
             None => Ok(()),
         }
     }

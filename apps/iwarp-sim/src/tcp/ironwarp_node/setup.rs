@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use ironwarp_port::memory::MemoryConfig;
-use ironwarp_tcp::{ConnId, TcpConfig, TcpEvents};
+use ironwarp_tcp::TcpConfig;
 use ironwarp_types::{MacAddr, Nanos};
 
-use crate::tcp::progress::{Task, TaskProgress};
+use crate::tcp::progress::Task;
 
 /// The setup of a node.
 #[derive(Clone)]
@@ -45,8 +45,6 @@ pub struct Connector {
     pub task: Task,
     pub opened: u64,
     pub next_at: Nanos,
-    /// Attempts without a free port or entry, which were repeated later.
-    pub deferred: u64,
 }
 
 impl Connector {
@@ -63,19 +61,6 @@ pub struct EndCounts {
     pub closed: u64,
     /// The peer reset them.
     pub reset: u64,
-    /// This end reset them.
-    pub aborted: u64,
     pub timed_out: u64,
     pub refused: u64,
-}
-
-/// The result of a finished connection.
-#[derive(Clone, Debug)]
-pub struct Finished {
-    /// Its identifier, which is stale.
-    pub id: ConnId,
-    pub task_progress: TaskProgress,
-    /// The event that ended it; none when this end reset it.
-    pub events: TcpEvents,
-    pub at: Nanos,
 }
