@@ -23,8 +23,7 @@ case ${1:-} in
 esac
 command -v valgrind >/dev/null || { echo "valgrind is not installed: apt-get install valgrind" >&2; exit 1; }
 # As in instruction-counts.sh.
-cargo build --quiet --release --locked --workspace --no-default-features --example count-instructions \
-    --config profile.release.package.iwarp-nvmf.opt-level=0
+cargo build --quiet --release --locked --workspace --no-default-features --example count-instructions
 program=${CARGO_TARGET_DIR:-target}/release/examples/count-instructions
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

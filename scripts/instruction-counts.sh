@@ -51,10 +51,8 @@ if ! grep -qw avx2 /proc/cpuinfo; then
     echo "SKIPPED: instruction counts: the budgets are for processors with AVX2"
     exit 0
 fi
-# Without DPDK, as the budgets. In the features of the workspace, so that dependencies are those of other builds. Nothing of
-# iwarp-nvmf is counted.
-cargo build --quiet --release --locked --workspace --no-default-features --example count-instructions \
-    --config profile.release.package.iwarp-nvmf.opt-level=0
+# Without DPDK, as the budgets. In the features of the workspace, so that dependencies are those of other builds.
+cargo build --quiet --release --locked --workspace --no-default-features --example count-instructions
 program=${CARGO_TARGET_DIR:-target}/release/examples/count-instructions
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
