@@ -115,8 +115,8 @@ fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
 }
 
 /// Steps of two hosts of the NVMe target: commands of every kind, data of the honest host, a disk
-/// that hangs, Connects, a host that sends no data.
-fn nvmf() -> [(&'static str, Vec<u8>); 5] {
+/// that hangs, Connects, a host that sends no data, lost frames.
+fn nvmf() -> [(&'static str, Vec<u8>); 6] {
     let command = |number: u8| [0, 5, 1 + number % 2, number, 1, 7, 3, 0, 2 + number % 2, 14, 8];
     let extent = |number: u8| [7, number, 1, number % 2, 14, 8, 7, number, 0, 0, 14, 8];
     let pauses = |count: usize| [12, 28, 14, 4].repeat(count);
@@ -126,6 +126,7 @@ fn nvmf() -> [(&'static str, Vec<u8>); 5] {
     [
         ("commands", (0..14).flat_map(command).collect()),
         ("honest", (0..12).flat_map(extent).collect()),
+        ("losses", [&[11, 3][..], &(0..12).flat_map(extent).collect::<Vec<u8>>()].concat()),
         ("hung-disk", [&hung[..], &[7, 7, 1, 0, 7, 8, 1, 0, 14, 8, 10, 2, 14, 15]].concat()),
         ("connects", connect.repeat(4)),
         ("faults", [&write.repeat(6)[..], &[11, 1, 14, 8], &pauses(10), &[11, 5, 14, 15]].concat()),
