@@ -161,7 +161,8 @@ lints() {
 }
 
 # A program must link and run on a machine without DPDK, and the tests of the port that need none must pass. The variable makes
-# dpdk-sys find none. Little of it runs: its crates are not optimised, while dependencies are those of the other builds.
+# dpdk-sys find none. Little of it runs: its crates are not optimised, while dependencies are those of the other builds. For
+# that, programs without a library are selected with the port: their dependencies have the features of the whole workspace.
 without_dpdk() {
     local config=$logs/no-dpdk.toml
     cargo tree --workspace --depth 0 --prefix none --format '{p}' | cut -d' ' -f1 | sort -u |
@@ -169,7 +170,8 @@ without_dpdk() {
     local -x IRONWARP_NO_DPDK=1
     cargo build --workspace --locked --no-default-features --example first --config "$config" &&
         timeout 60 "${CARGO_TARGET_DIR:-target}/debug/examples/first" &&
-        cargo test --locked -p ironwarp-port --no-default-features --lib --config "$config"
+        cargo test --locked -p ironwarp-port -p iwarp-perf -p iwarp-responder -p iwarp-run -p iwarp-soak -p iwarp-top \
+            --no-default-features --lib --config "$config"
 }
 
 # All that cargo test builds, once: the features of the whole workspace. The scripts of later stages take it from there.
@@ -236,7 +238,7 @@ soak() {
 # DPDK's archives and drivers are in the program: it loads no shared library of DPDK, and its devices work.
 static_dpdk() {
     local target=${CARGO_TARGET_DIR:-target}
-    cargo build --locked -p ironwarp-port --features dpdk-static --example dpdk_cost &&
+    cargo build --locked --workspace --features ironwarp-port/dpdk-static --example dpdk_cost &&
         ! readelf -d "$target/debug/examples/dpdk_cost" | grep -q 'NEEDED.*librte' &&
         timeout 120 "$target/debug/examples/dpdk_cost"
 }
