@@ -253,8 +253,10 @@ impl App {
     fn destroy(&mut self, now: Nanos, session: &mut Session, side: usize) -> Result<(), VerbsError> {
         let Some(qp) = session.sides[side].qp else { return Ok(()) };
         self.work += 1;
-        session.sides[side].stage = Stage::Destroyed;
-        session.sides[side].destroyed_at = now;
+        let ours = &mut session.sides[side];
+        ours.left_without_event = ours.stage != Stage::Ended;
+        ours.stage = Stage::Destroyed;
+        ours.destroyed_at = now;
         self.ctx.destroy_qp(qp)
     }
 

@@ -32,6 +32,8 @@ pub struct Side {
     /// Payload bytes still to be posted; beyond them messages are small.
     pub bytes_left: usize,
     pub destroyed_at: Nanos,
+    /// It destroyed its queue pair while that was connected, and gets no event of its end.
+    pub left_without_event: bool,
     /// A send completed with an error: all later ones must fail too.
     pub send_failed: bool,
     pub receive_failed: bool,

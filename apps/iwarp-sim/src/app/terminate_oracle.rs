@@ -45,7 +45,9 @@ impl Session {
                 None => Ok(()),
             };
         }
-        match due.into_iter().chain(reported).find(|side| self.sides[*side].terminates != 1) {
+        let missing =
+            |side: &usize| self.sides[*side].terminates != 1 && !self.sides[*side].left_without_event;
+        match due.into_iter().chain(reported).find(missing) {
             Some(side) => {
                 let count = self.sides[side].terminates;
                 let cause = (self.posted_bad_request, self.attack_outcome);

@@ -23,7 +23,6 @@ pub struct VictimInfo {
     source: RemoteMemory,
     foreign: RemoteMemory,
     receives: usize,
-    reads: usize,
     room: usize,
 }
 
@@ -40,6 +39,10 @@ const SHORT_PAYLOAD: [u8; 16] = [0xdd; 16];
 /// Bytes of a message that is long enough to contain a marker.
 const MARKED: [u8; 520] = [0xdd; 520];
 
+/// Reads of which a resent segment has more in one piece than a victim allows, wherever it begins:
+/// one that has answered the first of them may take the next.
+const READS_SENT: usize = 20;
+
 impl VictimInfo {
     /// The victim's side of a session, once its memory exists.
     pub fn of(session: &Session) -> Option<Self> {
@@ -53,7 +56,6 @@ impl VictimInfo {
             source: first(&memory.source),
             foreign: first(&memory.foreign),
             receives: session.plan.receives as usize,
-            reads: session.plan.reads.into(),
             room: session.plan.bytes_max,
         })
     }
@@ -102,8 +104,11 @@ pub fn build_attack(
     };
     let ulpdus = ulpdus(attack, sender, target, remote, rng);
     let terminate = attack.terminate(sender.has_markers());
-    // The victim may be busy, with fewer receives posted than usual.
-    let offenders = if attack == Attack::NoReceive { &ulpdus[..] } else { &ulpdus[ulpdus.len() - 1..] };
+    // The victim may have fewer receives than usual, or have answered some Reads.
+    let offenders = match attack {
+        Attack::NoReceive | Attack::ReadTooMany => &ulpdus[..],
+        _ => &ulpdus[ulpdus.len() - 1..],
+    };
     let answer = |offender: &Vec<u8>| Some(expected_terminate(terminate?, attack, offender));
     let expected_terminates = offenders.iter().filter_map(answer).collect();
     let mut bytes: Vec<u8> = ulpdus.iter().flat_map(|ulpdu| sender.fpdu(ulpdu, damage)).collect();
@@ -161,7 +166,7 @@ fn ulpdus(
         Attack::InvalidateUnknown => sender.next_send(&SHORT_PAYLOAD, Some(stag ^ 0x0100_0001)),
         Attack::InvalidateShared => sender.next_send(&SHORT_PAYLOAD, Some(stag)),
         attack if attack.is_read_request() => sender.next_read((stag, to), SHORT_PAYLOAD.len() as u32),
-        Attack::ReadTooMany => return (0..=target.reads).map(|_| sender.next_read((stag, to), 64)).collect(),
+        Attack::ReadTooMany => return (0..READS_SENT).map(|_| sender.next_read((stag, to), 64)).collect(),
         Attack::ReadSplit => changed(sender.next_read((stag, to), 16), 0, 0x01),
         Attack::ReadShort => untagged(READ_REQUEST, 1, read_msn, 0, &[0; 27][rng.below(27) as usize..]),
         Attack::ReadLong => untagged(READ_REQUEST, 1, read_msn, 0, &[0; 29]),
