@@ -7,8 +7,8 @@ mod listening;
 mod ports;
 mod reservations;
 
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crossbeam_utils::CachePadded;
 use ironwarp_mem::MemTable;
@@ -37,8 +37,6 @@ pub(crate) struct StackShared {
     pub(crate) cores: Box<[Arc<CachePadded<CoreShared>>]>,
     /// Numbers of contexts.
     contexts: SlotAllocator,
-    /// For each context, the number of cores that still have objects of it.
-    context_refs: Box<[AtomicU16]>,
     pd_numbers: PdNumbers,
     /// The addresses that contexts listen on.
     pub(crate) listening: ListeningAddresses,
@@ -48,6 +46,43 @@ pub(crate) struct StackShared {
     pub(crate) lacks_atomics_cache: Mutex<LacksAtomicsCache>,
     /// Whether there was ever one.
     pub(crate) any_lacks_atomics: AtomicBool,
+}
+
+/// The number of a context, the same on every core. The context has it, and each core that has
+/// objects of the context: when the last of them gives it up, the memory of the context is revoked
+/// and the number is free.
+pub(crate) struct ContextNumber {
+    number: u16,
+    /// Dangling once it is released. A core that was dropped leaves channels of contexts in the
+    /// state of the stack, which they must not keep.
+    shared: Weak<StackShared>,
+}
+
+impl ContextNumber {
+    /// Returns a number of no stack.
+    #[cfg(test)]
+    pub(crate) fn detached() -> Arc<Self> {
+        Arc::new(ContextNumber { number: 0, shared: Weak::new() })
+    }
+
+    pub(crate) fn get(&self) -> u16 {
+        self.number
+    }
+
+    /// Gives one use of it up. Returns how many regions, windows and fast regions were revoked.
+    pub(crate) fn release(self: Arc<Self>) -> usize {
+        Arc::into_inner(self).map_or(0, |mut last| last.end())
+    }
+
+    fn end(&mut self) -> usize {
+        core::mem::take(&mut self.shared).upgrade().map_or(0, |shared| shared.release_context_id(self.number))
+    }
+}
+
+impl Drop for ContextNumber {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 /// What the devices of a stack determine.
@@ -81,7 +116,6 @@ impl StackShared {
             .collect();
         let cores = cores?;
         let contexts = SlotAllocator::new(config.limits.contexts);
-        let context_refs = (0..config.limits.contexts).map(|_| AtomicU16::new(0)).collect();
         let (stack_id, lacks_atomics_cache) = (next_handle_id(), Mutex::new(LacksAtomicsCache::default()));
         Ok(Arc::new(StackShared {
             config,
@@ -89,7 +123,6 @@ impl StackShared {
             stack_id,
             cores,
             contexts,
-            context_refs,
             pd_numbers: PdNumbers::from(1),
             listening: ListeningAddresses::default(),
             devices: OnceLock::new(),
@@ -99,23 +132,24 @@ impl StackShared {
     }
 
     /// Returns a number for one more context, or `None` at the configured limit.
-    pub(crate) fn alloc_context_id(&self) -> Option<u16> {
-        let number = self.contexts.alloc()?;
-        self.context_refs.get(number as usize)?.store(self.cores.len() as u16, Ordering::Relaxed);
-        Some(number as u16)
+    pub(crate) fn alloc_context_id(self: &Arc<Self>) -> Option<Arc<ContextNumber>> {
+        let number = self.contexts.alloc()? as u16;
+        Some(Arc::new(ContextNumber { number, shared: Arc::downgrade(self) }))
     }
 
-    /// Records that a core has no more objects of a context. When none has, its memory is revoked
-    /// and its number is free. Returns how many regions, windows and fast regions were revoked.
-    pub(crate) fn release_context_id(&self, number: u16) -> usize {
-        let left = self.context_refs.get(usize::from(number));
-        if left.is_none_or(|cores| cores.fetch_sub(1, Ordering::Relaxed) != 1) {
-            return 0;
-        }
+    fn release_context_id(&self, number: u16) -> usize {
         let revoked = self.mem.revoke_context(number);
         self.listening.release_all(number);
+        for core in &self.cores {
+            lock(&core.left_behind).retain(|(context, _)| *context != number);
+        }
         self.contexts.release(number.into());
         revoked
+    }
+
+    /// Returns whether no core with this number will run again.
+    pub(crate) fn is_core_dropped(&self, core: u16) -> bool {
+        self.cores.get(usize::from(core)).is_none_or(|core| core.is_dropped())
     }
 
     /// Records what the devices determine, once.
@@ -190,9 +224,21 @@ impl CoreShared {
         Some(left.remove(at).1)
     }
 
+    /// Hands the rings of a context to the core, or drops them if it will not run again.
+    pub(crate) fn attach(&self, channel: ContextChannel) {
+        self.new_contexts.push(channel);
+        fence(Ordering::SeqCst);
+        if self.is_dropped() {
+            self.new_contexts.take();
+        }
+    }
+
     /// Marks that the core will not run again.
     pub(crate) fn mark_dropped(&self) {
         self.worker_dropped.store(true, Ordering::Release);
+        // With the one of `attach`: one of both finds the rings that were handed over meanwhile.
+        fence(Ordering::SeqCst);
+        self.new_contexts.take();
     }
 
     pub(crate) fn is_dropped(&self) -> bool {

@@ -39,7 +39,7 @@ impl Context {
     pub fn listen(&mut self, local: SocketAddr) -> Result<SocketAddr, VerbsError> {
         self.check_control_room(LEADER.into())?;
         let local =
-            self.shared.listening.bind(self.number, local).ok_or(VerbsError::LimitReached("ports"))?;
+            self.shared.listening.bind(self.number.get(), local).ok_or(VerbsError::LimitReached("ports"))?;
         self.send_control(LEADER.into(), ControlMessage::Listen { local })?;
         Ok(local)
     }
@@ -51,7 +51,7 @@ impl Context {
     /// [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn unlisten(&mut self, local: SocketAddr) -> Result<(), VerbsError> {
         // An address that this context does not listen on needs no message.
-        match self.shared.listening.release(self.number, local) {
+        match self.shared.listening.release(self.number.get(), local) {
             true => self.send_control(LEADER.into(), ControlMessage::Unlisten { local }),
             false => Ok(()),
         }

@@ -42,7 +42,7 @@ use crate::error::{PostError, VerbsError};
 use crate::event::Event;
 use crate::numbers::next_handle_id;
 use crate::objects::{CompletionQueue, QueuePair};
-use crate::shared::{ContextQuota, SlotTable, StackShared};
+use crate::shared::{ContextNumber, ContextQuota, SlotTable, StackShared};
 use crate::wake::{CoreWaker, WakeSignal};
 use cq::AppCq;
 use qp::{AppQp, SplitDestroy};
@@ -69,8 +69,7 @@ pub struct ProtectionDomain {
 /// released with its [`Region`].
 pub struct Context {
     shared: Arc<StackShared>,
-    /// Its number, the same on every core.
-    number: u16,
+    number: Arc<ContextNumber>,
     /// The owner of its protection domains. Unlike `number` no later context has it.
     pd_owner: u32,
     /// The stack's table of regions, for what belongs to this context.
@@ -119,17 +118,17 @@ impl Context {
             .iter()
             .map(|core| {
                 let waker = CoreWaker(core.wake.clone());
-                let (ours, theirs) = context_channel(number, limits, &event_signal, waker);
-                core.new_contexts.push(theirs);
+                let (ours, theirs) = context_channel(number.clone(), limits, &event_signal, waker);
+                core.attach(theirs);
                 ours.waker.wake();
                 ours
             })
             .collect();
         Ok(Context {
             shared: shared.clone(),
-            number,
             pd_owner: next_handle_id(),
-            mem: shared.mem.for_context(number, limits.quota_of(limits.regions)),
+            mem: shared.mem.for_context(number.get(), limits.quota_of(limits.regions)),
+            number,
             quota: ContextQuota::new(limits, shared.cores.len()),
             cores,
             event_signal,
@@ -351,7 +350,7 @@ impl Context {
         // Read again: the core may have written between the last check and its end.
         let in_ring = self.cores.get_mut(core)?.notifications.pop();
         in_ring
-            .or_else(|| self.shared.cores.get(core)?.take_left(self.number))
+            .or_else(|| self.shared.cores.get(core)?.take_left(self.number.get()))
             .or_else(|| self.end_waiting(core))
     }
 
@@ -367,7 +366,7 @@ impl Context {
                 self.free_cm_params(qp);
             }
             Event::Rejected { qp, .. } | Event::ConnectFailed { qp, .. } => self.free_cm_params(qp),
-            Event::ListenFailed { local } => drop(self.shared.listening.release(self.number, local)),
+            Event::ListenFailed { local } => drop(self.shared.listening.release(self.number.get(), local)),
             _ => {}
         }
         !self.is_of_split_destroy(event)

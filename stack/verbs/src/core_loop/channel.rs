@@ -21,6 +21,7 @@ pub(crate) use super::handover::Handover;
 use super::notification::ArrivedData;
 pub(crate) use super::notification::Notification;
 use crate::config::LimitsConfig;
+use crate::shared::ContextNumber;
 use crate::wake::{CoreWaker, WakeSignal};
 
 /// Control messages in flight from one context to one core. Further ones wait in the context.
@@ -106,8 +107,7 @@ pub(crate) struct CoreChannel {
 
 /// A core's end of the rings to one context.
 pub(crate) struct ContextChannel {
-    /// The context's number, the same on every core.
-    pub(crate) number: u16,
+    pub(crate) number: Arc<ContextNumber>,
     /// The context is gone, and no core listens for it any more.
     pub(crate) listeners_closed: bool,
     pub(crate) handover: Arc<Handover>,
@@ -304,7 +304,7 @@ impl ContextChannel {
 
 /// Creates the rings for context `number` and a core.
 pub(crate) fn context_channel(
-    number: u16,
+    number: Arc<ContextNumber>,
     limits: &LimitsConfig,
     signal: &Arc<WakeSignal>,
     waker: CoreWaker,
@@ -348,7 +348,8 @@ mod tests {
     #[test]
     fn a_link_that_flaps_while_unread_raises_one_event() {
         let signal = Arc::new(WakeSignal::new().unwrap());
-        let (mut core, mut context) = context_channel(0, &LimitsConfig::default(), &signal, CoreWaker(None));
+        let (mut core, mut context) =
+            context_channel(ContextNumber::detached(), &LimitsConfig::default(), &signal, CoreWaker(None));
         for flap in 0..10 * NOTIFICATIONS_MAX {
             context.notify_link_change(1, flap % 2 == 0);
         }

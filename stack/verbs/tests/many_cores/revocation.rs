@@ -85,3 +85,28 @@ fn a_local_invalidation_completes_after_every_core_has_passed() {
     assert_eq!(done(&bench), [(11, CompletionOpcode::Invalidate, OK)]);
     assert!(contents(&target).contains(&0), "the Write completed before the invalidation");
 }
+
+/// A core that was dropped holds neither the memory nor the number of a context: of one that it
+/// knew, and of one that came later.
+#[test]
+fn contexts_end_although_a_core_was_dropped() {
+    for [dropped, other] in [[0, 1], [1, 0]] {
+        let mut bench = Plan { cores: 2, rule: None, tune: |config| config.limits.contexts = 2 }.bench();
+        let far = &mut bench.far;
+        let mut owner = far.stack.context().expect("the second one");
+        far.poll();
+        drop(far.workers.remove(dropped));
+        for ended in 1..4 {
+            let _region = owner.register(owner.alloc_pd(), vec![0; 8], Access::all()).expect("a region");
+            drop(owner);
+            (0..4).for_each(|_| far.poll());
+            assert_eq!(far.core_counter(other, "verbs_regions_revoked"), ended, "core {dropped} was dropped");
+            owner = far.stack.context().expect("the number is free");
+        }
+        // The last one that gives it up may be a core that ends.
+        far.poll();
+        drop(owner);
+        far.workers.clear();
+        far.stack.context().expect("the number is free");
+    }
+}

@@ -97,13 +97,13 @@ impl<L: Lower> ConnectionManager<L> {
     pub(crate) fn leave_notifications(&mut self) {
         for channel in self.contexts.iter_mut().flatten() {
             channel.flush_delayed();
-            let number = channel.number;
+            let number = channel.number.get();
             self.core_shared.leave(channel.take_delayed().map(|notification| (number, notification)));
         }
     }
 
     fn attach_context(&mut self, channel: ContextChannel) {
-        let context_slot = usize::from(channel.number);
+        let context_slot = usize::from(channel.number.get());
         if self.contexts.len() <= context_slot {
             self.contexts.resize_with(context_slot + 1, || None);
         }
@@ -307,8 +307,10 @@ impl<L: Lower> ConnectionManager<L> {
     #[cold]
     fn clean_up_context(&mut self, dp: &mut DataPath<L>, now: Nanos, context: u16) {
         if self.core == LEADER {
-            self.on_context_gone(dp, context);
             dp.broadcast(InterCoreMessage::ContextGone { context });
+        }
+        if self.core == LEADER || self.shared.is_core_dropped(LEADER) {
+            self.on_context_gone(dp, context);
         }
         let owned: Vec<u32> = dp.qps.owned_by(context).collect();
         for slot in owned {
@@ -320,8 +322,8 @@ impl<L: Lower> ConnectionManager<L> {
         if let Some(context_slot) = context_slot
             .filter(|context_slot| context_slot.as_ref().is_some_and(|channel| channel.listeners_closed))
         {
-            *context_slot = None;
-            let revoked = self.shared.release_context_id(context);
+            let channel = context_slot.take();
+            let revoked = channel.map_or(0, |channel| channel.number.release());
             self.stats.add(Counter::VerbsRegionsRevoked, revoked as u64);
         }
     }
