@@ -48,7 +48,7 @@ pub struct Node {
 pub fn config(address: &str) -> Config {
     let mut config = Config::in_memory(address).expect("a valid configuration");
     config.net.dad_probes_ipv6 = 0;
-    config.port.ring_size = 64;
+    config.port.ring_size = Some(64);
     config.port.rx_frames = 128;
     config.port.tx_frames = 128;
     config.limits.queue_pairs = 8;

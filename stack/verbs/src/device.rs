@@ -210,8 +210,8 @@ fn settings(config: &Config) -> PortSettings {
     PortSettings {
         multicast: ipv6,
         mtu_bytes: port.mtu,
-        rx_ring_frames: port.ring_size,
-        tx_ring_frames: port.ring_size,
+        rx_ring_frames: port.ring_size(),
+        tx_ring_frames: port.ring_size(),
         rx_frames: port.rx_frames,
         tx_frames: port.tx_frames,
         ..PortSettings::default()

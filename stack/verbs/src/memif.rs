@@ -4,7 +4,7 @@ use ironwarp_port::memif::{MemifConfig, MemifPort};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::MacAddr;
 
-use crate::config::{Config, DeviceConfig};
+use crate::config::{Config, DeviceConfig, memif_buffer_bytes};
 use crate::error::SetupError;
 use crate::host::{Host, Severity};
 
@@ -47,14 +47,29 @@ pub(crate) fn open(
         secret: secret.clone(),
         mac: random_mac()?,
         mtu_bytes: port.mtu,
-        buffer_bytes: u16::try_from(*buffer_bytes).unwrap_or(u16::MAX),
-        ring_log2: port.ring_size.trailing_zeros() as u8,
+        buffer_bytes: u16::try_from(memif_buffer_bytes(*buffer_bytes, port.mtu)).unwrap_or(u16::MAX),
+        ring_log2: port.ring_size().trailing_zeros() as u8,
         rx_frames: port.rx_frames as usize,
         tx_frames: port.tx_frames as usize,
         queues: config.core.count,
         sparse: *sparse,
     };
     Ok(MemifPort::open_queues(&memif, stats)?)
+}
+
+/// Slots of a ring at least, unless configured, and at most.
+const RING_SIZE: [u32; 2] = [128, 1024];
+
+/// Returns the slots of a ring that is not configured, as a power of two. A buffer belongs to its
+/// slot, so all of them are walked through. Those of a ring take a quarter of the second-level
+/// cache: the other direction, private buffers and memory of the application need the rest.
+pub(crate) fn ring_size(buffer_bytes: u32) -> u16 {
+    slots_within(Host::local().second_level_cache_bytes() / 4, buffer_bytes)
+}
+
+fn slots_within(bytes: u32, buffer_bytes: u32) -> u16 {
+    let [least, most] = RING_SIZE;
+    1 << (bytes / buffer_bytes.max(1)).clamp(least, most).ilog2()
 }
 
 /// Returns a locally administered address of one station.
@@ -109,6 +124,24 @@ mod tests {
         assert!(config(&server, DPDK).is_ok());
         let error = config(&server.replace("server", "client"), DPDK).expect_err("a client");
         assert!(error.contains("port.device.memif.sparse") && error.contains("role = \"server\""), "{error}");
+    }
+
+    #[test]
+    fn a_ring_fits_the_cache() {
+        for (cache_kib, buffer_bytes, slots) in [
+            (2048, 1518, 256),
+            (1024, 1518, 128),
+            (4096, 1518, 512),
+            (1 << 15, 1518, 1024),
+            (2048, 9018, 128),
+        ] {
+            assert_eq!(slots_within((cache_kib << 10) / 4, buffer_bytes), slots);
+        }
+        assert_eq!(slots_within(0, 0), 128);
+        let given = config(&memif("a", ""), &memif("b", "")).expect("two links").port.ring_size();
+        assert!((128..=1024).contains(&given) && given.is_power_of_two(), "{given}");
+        let text = memif("a", " }\nring_size = 64 #");
+        assert_eq!(config(&text, &memif("b", "")).expect("two links").port.ring_size(), 64);
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl Stack {
     ) -> Result<[(Stack, Vec<Worker>); 2], SetupError> {
         let shape = |config: &Config| {
             let port = &config.port;
-            (port.mtu, port.ring_size, port.rx_frames, port.tx_frames, config.core.count)
+            (port.mtu, port.ring_size(), port.rx_frames, port.tx_frames, config.core.count)
         };
         if shape(&first) != shape(&second) {
             return Err(SetupError::Port(

@@ -33,7 +33,7 @@ fn soaked() -> Scene {
     };
     let mut pair = Pair::over(&port, |address| {
         let mut config = common::config(address);
-        (config.port.ring_size, config.port.rx_frames, config.port.tx_frames) = (64, 256, 256);
+        (config.port.ring_size, config.port.rx_frames, config.port.tx_frames) = (Some(64), 256, 256);
         config
     });
     let (near, far) = pair.connect();

@@ -10,10 +10,10 @@ use common::{Node, Pair, config, contents, pattern};
 use ironwarp::memory::{MemoryConfig, pair};
 use ironwarp::{CompletionStatus, Config, Event, QpAttr, QueuePair, RecvWr, RemoteMemory, SendWr};
 
-/// Transfers 20 000 bytes by a Write, by a Send and by a Read; all must arrive.
+/// Transfers 200 000 bytes by a Write, by a Send and by a Read; all must arrive.
 #[track_caller]
 fn exchange(pair: &mut Pair, near: QueuePair, far: QueuePair) {
-    const BYTES: usize = 20_000;
+    const BYTES: usize = 200_000;
     let sent = pattern(BYTES, 7);
     let (source, target) = (pair.near.memory(&sent), pair.far.memory(&[0; BYTES]));
     let (landing, back) = (pair.far.memory(&[0; BYTES]), pair.near.memory(&[0; BYTES]));
@@ -60,17 +60,25 @@ fn a_connection_over_ipv6_sends_writes_and_reads() {
     }
 }
 
-/// Full segments of IPv6 fill the MTU and do not exceed it: 20 bytes less than IPv4's.
+/// Full segments fill the MTU and do not exceed it: those of IPv6 have 20 bytes less than IPv4's,
+/// and RFC 5044 s3 limits a ULPDU to 64 768 octets.
 #[test]
-fn full_segments_over_ipv6_fit_the_mtu_of_jumbo_frames() {
-    let port = MemoryConfig { mtu_bytes: 9216, ..MemoryConfig::default() };
-    let mtu = |config: &mut Config, number| {
-        with_ipv6(config, number);
-        config.port.mtu = 9216;
-    };
-    let mut pair = pair_with(&port, mtu, "[fd00::2]:4791");
-    let (near, far) = pair.connect();
-    exchange(&mut pair, near, far);
+fn full_segments_fit_the_mtu_of_jumbo_frames() {
+    for (mtu_bytes, markers) in [(9216, false), (9216, true), (65_400, false), (65_400, true)] {
+        for at in ["10.0.0.2:4791", "[fd00::2]:4791"] {
+            let port = MemoryConfig { mtu_bytes, ..MemoryConfig::default() };
+            let net = |config: &mut Config, number| {
+                with_ipv6(config, number);
+                (config.port.mtu, config.mpa.markers) = (mtu_bytes, markers);
+            };
+            let mut pair = pair_with(&port, net, at);
+            let (near, far) = pair.connect();
+            exchange(&mut pair, near, far);
+            let segments = 3 * 200_000usize.div_ceil(usize::from(mtu_bytes) - 200);
+            let sent = pair.near.counter("tcp_tx_segments") + pair.far.counter("tcp_tx_segments");
+            assert!(sent < 2 * segments as u64 + 12, "{sent} segments for {segments} of data");
+        }
+    }
 }
 
 #[test]

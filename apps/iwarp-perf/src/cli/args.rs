@@ -140,7 +140,7 @@ pub struct Args {
     #[arg(long, alias = "use-srq")]
     pub srq: bool,
     /// The largest network-layer packet, in bytes; with --config the file sets it
-    #[arg(long, default_value_t = 1500, conflicts_with = "config", value_parser = value_parser!(u16).range(576..=9600))]
+    #[arg(long, default_value_t = 1500, conflicts_with = "config", value_parser = value_parser!(u16).range(576..=65400))]
     pub mtu: u16,
     /// Asks for markers in both directions; with --config the file sets it
     #[arg(long, conflicts_with = "config")]

@@ -15,9 +15,6 @@ const SERVER_ADDR: &str = "198.19.0.2";
 /// The port of a server, as in perftest.
 pub const PORT: u16 = 18515;
 
-/// Jumbo buffers, and as many as the rings of a port have.
-const MEMIF_BUFFERS: &str = "socket-abstract=no,bsize=10240,rsize=10";
-
 /// How two ends on one machine are connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum PairKind {
@@ -95,7 +92,11 @@ impl PairKind {
                     if native {
                         return format!("device.memif = {{ role = \"{role}\", socket = {socket:?} }}");
                     }
-                    let args = format!("role={role},socket={},{MEMIF_BUFFERS}", socket.display());
+                    // As the native one: buffers of a frame, rings that stay in the cache.
+                    let bytes = (session.mtu + 18).next_multiple_of(64);
+                    let socket = socket.display();
+                    let args =
+                        format!("role={role},socket={socket},socket-abstract=no,bsize={bytes},rsize=8");
                     format!("device.dpdk = {{ name = \"{name}\", args = \"{args}\" }}")
                 };
                 (end("client"), end("server"), name, ServerPlacement::Process)

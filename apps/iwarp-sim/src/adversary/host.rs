@@ -105,7 +105,7 @@ impl Victim {
         let clock = VirtualClock::new();
         clock.advance_to(Nanos::from_secs(1));
         let host = Host::new(VICTIM, (port, FRAMES), clock.clone(), None, |config| {
-            config.port.ring_size = FRAMES as u16 / 2;
+            config.port.ring_size = Some(FRAMES as u16 / 2);
             change(config);
         })?;
         let mut victim = Victim { clock, far, host };

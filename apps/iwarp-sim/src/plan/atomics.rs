@@ -215,7 +215,7 @@ impl HostPlan {
         // Words are small, so each core needs few buffers.
         self.config.port.mtu = self.config.port.mtu.min(1500);
         self.device.mtu_bytes = self.config.port.mtu;
-        let ring = self.config.port.ring_size;
+        let ring = self.config.port.ring_size();
         // Data that one core passes to another stays in the buffers of the queue that received it.
         let frames = u32::from(ring) + 512 * u32::from(cores);
         self.config.port.rx_frames = self.config.port.rx_frames.max(frames);

@@ -66,7 +66,7 @@ impl Plan {
         config.net.addresses = addresses.into_iter().skip(1).collect();
         let room = (params.sessions * (100 + params.attack_percent) / 100) as u32 + 2;
         config.port.mtu = mtu;
-        config.port.ring_size = if params.small { 64 } else { 128 };
+        config.port.ring_size = Some(if params.small { 64 } else { 128 });
         let frames = if params.small { 128 + rng.below(128) as u32 } else { 512 };
         (config.port.rx_frames, config.port.tx_frames) = (frames, frames);
         config.tcp.rcv_window_bytes = if params.small { 131_072 } else { 131_072 << rng.below(4) };
@@ -242,7 +242,7 @@ impl HostPlan {
 const SRQ_RECEIVE_BYTES_MAX: usize = 16_384;
 
 fn device(number: usize, config: &Config, rng: &mut SeededEntropy) -> MemoryConfig {
-    let ring = usize::from(config.port.ring_size);
+    let ring = usize::from(config.port.ring_size());
     let tx_offloads = match rng.below(4) {
         0 => TxOffloads::all(),
         1 => TxOffloads::TCP_CHECKSUM,

@@ -176,8 +176,8 @@ fn memory_port(config: &Config, last: u8) -> MemoryConfig {
         mtu_bytes: port.mtu,
         rx_frames: port.rx_frames as usize,
         tx_frames: port.tx_frames as usize,
-        rx_ring_frames: port.ring_size.into(),
-        tx_ring_frames: port.ring_size.into(),
+        rx_ring_frames: port.ring_size().into(),
+        tx_ring_frames: port.ring_size().into(),
         queue_rule: QueueRule::AsSent,
         ..MemoryConfig::default()
     }

@@ -16,9 +16,10 @@ pub struct PortConfig {
     /// The largest IP packet in bytes.
     #[serde(default = "PortConfig::mtu_default")]
     pub mtu: u16,
-    /// Descriptors in each of the device's rings, a power of two.
-    #[serde(default = "PortConfig::ring_size_default")]
-    pub ring_size: u16,
+    /// Descriptors in each of the device's rings, a power of two. Absent: what
+    /// [`PortConfig::ring_size`] chooses.
+    #[serde(default)]
+    pub ring_size: Option<u16>,
     /// Buffers of the receive pool. More than the ring plus what TCP may hold out of order.
     #[serde(default = "PortConfig::frames_default")]
     pub rx_frames: u32,
@@ -32,25 +33,30 @@ impl PortConfig {
         1500
     }
 
-    fn ring_size_default() -> u16 {
-        1024
-    }
-
     fn frames_default() -> u32 {
         8192
     }
 
+    /// Returns the descriptors in each of the device's rings: 1024 unless configured, or with memif
+    /// as many as [`crate::memif::ring_size`] returns.
+    pub fn ring_size(&self) -> u16 {
+        let default = || match &self.device {
+            DeviceConfig::Memif { buffer_bytes, .. } => {
+                crate::memif::ring_size(memif_buffer_bytes(*buffer_bytes, self.mtu))
+            }
+            _ => 1024,
+        };
+        self.ring_size.unwrap_or_else(default)
+    }
+
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
-        in_range("port.mtu", self.mtu, 576..=9600, "576 to 9600 bytes")?;
-        if !self.ring_size.is_power_of_two() || !(64..=16384).contains(&self.ring_size) {
-            let allowed = "a power of two from 64 to 16384";
-            return Err(ConfigError::Value {
-                key: "port.ring_size",
-                value: self.ring_size.to_string(),
-                allowed,
-            });
+        let ring_size = self.ring_size();
+        in_range("port.mtu", self.mtu, 576..=MTU_BYTES_MAX, "576 to 65400 bytes")?;
+        if !ring_size.is_power_of_two() || !(64..=16384).contains(&ring_size) {
+            let (value, allowed) = (ring_size.to_string(), "a power of two from 64 to 16384");
+            return Err(ConfigError::Value { key: "port.ring_size", value, allowed });
         }
-        let least = u32::from(self.ring_size) * 2;
+        let least = u32::from(ring_size) * 2;
         let frames = "at least twice port.ring_size, at most 1048576";
         in_range("port.rx_frames", self.rx_frames, least..=1 << 20, frames)?;
         in_range("port.tx_frames", self.tx_frames, least..=1 << 20, frames)?;
@@ -60,11 +66,15 @@ impl PortConfig {
     /// With several cores each pool must hold the frames of all of them, since cores pass frames to
     /// each other.
     pub(super) fn validate_core_count(&self, cores: u16) -> Result<(), ConfigError> {
-        let least = u32::from(self.ring_size) + RX_FRAMES_PER_CORE_MIN * u32::from(cores);
+        let least = u32::from(self.ring_size()) + RX_FRAMES_PER_CORE_MIN * u32::from(cores);
         let allowed = "at least port.ring_size + 512 x core.count, at most 1048576";
         if cores == 1 { Ok(()) } else { in_range("port.rx_frames", self.rx_frames, least..=1 << 20, allowed) }
     }
 }
+
+/// The largest packet of a virtual device: its frame fits 16 bits with headers of a driver. Cards
+/// allow less and say so when they are opened.
+const MTU_BYTES_MAX: u16 = 65_400;
 
 /// Received frames that each of several cores needs: a quarter of them may be in rings between
 /// cores, and 64 KiB of out-of-order data fit into the rest.
@@ -85,9 +95,9 @@ pub enum DeviceConfig {
         /// The number of the interface on that socket.
         #[serde(default)]
         id: u32,
-        /// Bytes of one shared buffer: limits the frame.
-        #[serde(default = "memif_buffer_default")]
-        buffer_bytes: u32,
+        /// Bytes of one shared buffer. Absent: those of a frame of this end's MTU.
+        #[serde(default)]
+        buffer_bytes: Option<u32>,
         /// At most 23 bytes that both ends know: a server maps the memory of no other client.
         #[serde(default)]
         secret: Option<MemifSecret>,
@@ -197,7 +207,7 @@ impl DeviceConfig {
                 let range = least..=u32::from(u16::MAX);
                 in_range(
                     "port.device.memif.buffer_bytes",
-                    *buffer_bytes,
+                    memif_buffer_bytes(*buffer_bytes, mtu),
                     range,
                     "port.mtu + 18 to 65535 bytes",
                 )?;
@@ -237,8 +247,9 @@ impl DeviceConfig {
     }
 }
 
-fn memif_buffer_default() -> u32 {
-    10_240
+/// Returns the bytes of a shared buffer of a memif.
+pub(crate) fn memif_buffer_bytes(configured: Option<u32>, mtu: u16) -> u32 {
+    configured.unwrap_or(u32::from(mtu) + LINK_HEADER_BYTES)
 }
 
 fn socket_path(key: &'static str, socket: &Path) -> Result<(), ConfigError> {

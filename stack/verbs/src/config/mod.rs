@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+pub(crate) use device::memif_buffer_bytes;
 pub use device::{DeviceConfig, DriverArgs, EalConfig, Hugepages, MemifRole, MemifSecret, PortConfig};
 pub use fabrics::FabricConfig;
 pub use limits::{

@@ -23,12 +23,11 @@ fn refusal(text: &str) -> String {
 fn a_short_file_gets_every_default() {
     let config = Config::from_toml(GOOD).expect("a complete configuration");
     assert_eq!(config.port.mtu, 9000);
-    assert_eq!(config.port.ring_size, 1024);
     assert_eq!(config.core.idle, IdlePolicy::Pause);
     assert_eq!(config.net.parse().expect("an address"), (IpAddr::from([10, 0, 0, 1]), 24));
     assert!(matches!(
         config.port.device,
-        DeviceConfig::Memif { role: MemifRole::Server, buffer_bytes: 10_240, .. }
+        DeviceConfig::Memif { role: MemifRole::Server, buffer_bytes: None, .. }
     ));
 }
 
@@ -53,7 +52,7 @@ fn the_switch_of_the_fast_path_is_a_key_of_the_stack() {
 #[test]
 fn a_value_out_of_range_is_named_with_what_is_allowed() {
     let message = refusal(&GOOD.replace("9000", "70"));
-    assert_eq!(message, "port.mtu = 70: 576 to 9600 bytes");
+    assert_eq!(message, "port.mtu = 70: 576 to 65400 bytes");
 }
 
 #[test]
@@ -445,10 +444,8 @@ fn with_fabric(from: &str, to: &str) -> String {
 #[test]
 fn further_ports_have_tables_of_the_same_keys() {
     let config = Config::from_toml(&format!("{GOOD}{FABRIC}")).expect("two ports");
-    assert_eq!(
-        (config.ports(), config.fabrics[0].port.mtu, config.fabrics[0].port.ring_size),
-        (2, 9000, 1024)
-    );
+    let of_second = |port: &PortConfig| (port.mtu, port.ring_size, port.rx_frames);
+    assert_eq!((config.ports(), of_second(&config.fabrics[0].port)), (2, (9000, None, 8192)));
     let all: [IpAddr; 2] = [[10, 0, 0, 1], [10, 1, 0, 1]].map(IpAddr::from);
     assert_eq!(config.addresses().expect("addresses"), all);
     let second = config.for_port(1);
@@ -498,7 +495,7 @@ fn every_mistake_in_a_further_port_is_named() {
         with_fabric("10.1.0.1/24", "10.1.0.1/24").replacen("address = \"10.0.0.1/24\"", routes_there, 1);
     assert!(refusal(&shadowed).starts_with("fabrics, entry 1: net.routes.to = 10.1.0.0/24: "));
     let mistakes = [
-        ("mtu = 9000", "mtu = 70", "port.mtu = 70: 576 to 9600 bytes"),
+        ("mtu = 9000", "mtu = 70", "port.mtu = 70: 576 to 65400 bytes"),
         ("10.1.0.1/24", "10.1.0.1", "net.address = \"10.1.0.1\": a unicast address"),
         ("/run/other.sock", "/run/ironwarp.sock", "port.device = memif: a device that no other port has"),
         (MEMIF, "ring = {}", "port.device = ring: a device"),

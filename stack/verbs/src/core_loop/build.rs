@@ -202,7 +202,7 @@ pub(super) fn min_over_ports(config: &Config, of: impl Fn(&PortConfig) -> u32) -
 /// Received frames that one core may hold, beyond the device's ring. With several cores a frame may
 /// come from any queue's pool, so each pool must suffice for all cores and for the steered frames.
 pub(super) fn rx_frames_per_core(config: &Config) -> u32 {
-    let beyond = min_over_ports(config, |port| port.rx_frames - u32::from(port.ring_size));
+    let beyond = min_over_ports(config, |port| port.rx_frames - u32::from(port.ring_size()));
     match u32::from(config.core.count) {
         1 => beyond,
         cores => (beyond - beyond / STEERED_DIVISOR) / cores,
@@ -211,7 +211,7 @@ pub(super) fn rx_frames_per_core(config: &Config) -> u32 {
 
 /// Frames that may be in the ring from one core to another: a power of two.
 pub(crate) fn steered_frames(config: &Config) -> usize {
-    let beyond = min_over_ports(config, |port| port.rx_frames - u32::from(port.ring_size));
+    let beyond = min_over_ports(config, |port| port.rx_frames - u32::from(port.ring_size()));
     let others = u32::from(config.core.count).saturating_sub(1).max(1);
     let share = (beyond / STEERED_DIVISOR / others).clamp(STEERED_MIN, STEERED_MAX);
     // Rounds down to a power of two.

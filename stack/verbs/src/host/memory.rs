@@ -46,6 +46,13 @@ impl Host {
         vec![finding]
     }
 
+    /// Returns the bytes of the first processor's second-level cache, or a usual size.
+    pub(crate) fn second_level_cache_bytes(&self) -> u32 {
+        let size = self.read_trimmed("sys/devices/system/cpu/cpu0/cache/index2/size");
+        let kib = size.and_then(|text| text.strip_suffix('K')?.parse::<u32>().ok());
+        kib.unwrap_or(1024).saturating_mul(1024)
+    }
+
     /// Returns the free hugepages in MiB.
     pub(crate) fn free_hugepages_mib(&self) -> u64 {
         let free = self.read_trimmed("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");

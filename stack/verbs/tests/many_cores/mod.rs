@@ -82,7 +82,7 @@ fn frames_that_arrive_on_another_core_are_steered() {
 #[test]
 fn a_slow_core_loses_steered_frames_and_tcp_recovers() {
     let small = |config: &mut Config| {
-        (config.port.ring_size, config.port.rx_frames) = (64, 64 + 1024);
+        (config.port.ring_size, config.port.rx_frames) = (Some(64), 64 + 1024);
         // The initial windows of eight connections are twice the capacity of the ring between two
         // cores.
         config.tcp.initial_window_segments = 64;

@@ -68,7 +68,7 @@ impl Beside {
     fn new(schedule: Option<Schedule>, markers: bool) -> Result<Self, String> {
         let (mut net, [client_port, server_port, attacker_port]) = star(11);
         let change = |config: &mut Config| {
-            config.port.ring_size = RING_FRAMES as u16;
+            config.port.ring_size = Some(RING_FRAMES as u16);
             config.mpa.markers = markers;
             // A host that guesses is refused for a while. Here each guess counts.
             config.limits.protection_errors = 0;

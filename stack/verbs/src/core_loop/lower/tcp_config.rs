@@ -15,7 +15,7 @@ pub(super) fn tcp_config(config: &Config) -> TcpConfig {
         RX_RESERVE_MAX,
     );
     let (tx_reserve, tx_shared) = split_reserve(
-        min_over_ports(config, |port| port.tx_frames - u32::from(port.ring_size))
+        min_over_ports(config, |port| port.tx_frames - u32::from(port.ring_size()))
             .saturating_sub(u32::from(TERMINATE_RESERVE_FRAMES)),
         connections_max,
         TX_RESERVE_MAX,
