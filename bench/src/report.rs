@@ -6,14 +6,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::{Build, Machine};
+use crate::host::{Build, CorePair, Hops, Machine};
 use crate::{AtomicKind, Case, EndPercent, PathKind, RttNs, Test, Transport, Wait, WordOwner};
 
 /// The version of the JSON.
 pub const SCHEMA: u32 = 1;
 
 /// A whole run.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -25,6 +25,12 @@ pub struct Report {
     /// What ran.
     #[serde(default)]
     pub build: Build,
+    /// The distance of this machine's processors, in a run that uses many.
+    #[serde(default)]
+    pub hops: Option<Hops>,
+    /// What the machine is too small for, each with the reason.
+    #[serde(default)]
+    pub skipped: Vec<String>,
     /// One entry a case, in the order in which they were asked for.
     pub results: Vec<TestResult>,
 }
@@ -121,12 +127,30 @@ pub struct TestResult {
     /// Messages of each queue pair over the rounds that count, warm-up included, where a bandwidth
     /// test has several.
     pub messages_by_qp: Option<Vec<u64>>,
+    /// How the cores shared the work, where each end has processors of its own.
+    #[serde(default)]
+    pub scale: Option<Scale>,
     /// Remarks about the figures.
     pub notes: Vec<String>,
     /// Comparisons with baselines of the same rounds.
     pub against: Option<Vec<Comparison>>,
     /// The rounds one by one, dropped ones included.
     pub round_log: Option<Vec<RoundLog>>,
+}
+
+/// How several cores shared the work.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Scale {
+    /// The processors of both ends, by core.
+    pub processors: Vec<CorePair>,
+    /// Whether a processor polls several cores.
+    pub oversubscribed: bool,
+    /// Frames of both ends that were dropped because the ring to the owner core was full.
+    pub steering_drops: u64,
+    /// Messages of the slowest queue pair over the mean of all, 1 if all are equal.
+    pub fairness: Option<f64>,
+    /// The rate over that of one core a side, each the median of its rounds.
+    pub to_one_core: Option<f64>,
 }
 
 /// Polls of a core.
@@ -236,6 +260,19 @@ impl TestResult {
         log.iter().filter(move |round| all || !round.dropped)
     }
 
+    /// The median rate of the rounds that count, in messages a second.
+    pub fn median_rate(&self) -> Option<f64> {
+        MedianRange::of(self.counted_rounds().filter_map(|round| round.messages_per_s))
+            .map(|rate| rate.median)
+    }
+
+    /// The share of the slowest queue pair, as in [`Scale::fairness`].
+    pub fn fairness(&self) -> Option<f64> {
+        let messages = self.messages_by_qp.as_deref()?;
+        let mean = messages.iter().map(|&messages| messages as f64).sum::<f64>() / messages.len() as f64;
+        (mean > 0.0).then_some(*messages.iter().min()? as f64 / mean)
+    }
+
     /// Whether no message counts: a run with such a result has not measured what it was asked for.
     pub fn is_empty(&self) -> bool {
         self.iterations.unwrap_or(0) == 0
@@ -285,6 +322,23 @@ impl TestResult {
         ];
         let options = options.iter().filter(|(is_set, _)| *is_set).map(|(_, text)| format!(" ({text})"));
         format!("{}{}", self.test, options.collect::<String>())
+    }
+}
+
+impl Report {
+    /// Compares each result of a run over several cores with the one of one core a side.
+    pub fn compare_with_one_core(&mut self) {
+        let key = |result: &TestResult| (result.test, result.bytes, result.words, result.path);
+        let ones = self.results.iter().filter(|result| result.scale.is_some() && result.cores == Some(1));
+        let ones: Vec<_> = ones.map(|result| (key(result), result.median_rate())).collect();
+        for result in &mut self.results {
+            let one = ones.iter().find(|(one, _)| *one == key(result)).and_then(|(_, rate)| *rate);
+            let ratio =
+                result.median_rate().zip(one.filter(|&rate| rate > 0.0)).map(|(rate, one)| rate / one);
+            if let Some(scale) = &mut result.scale {
+                scale.to_one_core = ratio;
+            }
+        }
     }
 }
 
@@ -338,6 +392,7 @@ mod tests {
             "setups_per_s_per_core",
             "rate",
             "messages_by_qp",
+            "scale",
         ] {
             assert_eq!(json.get(key), Some(&Value::Null), "{key}");
         }

@@ -56,6 +56,8 @@ fn an_error_is_one_line_that_names_the_argument() {
         ("send-lat --pair veth-af_xdp --mtu 1501", ["--mtu 1501", "at most 1500 with --pair veth-af_xdp"]),
         ("send-lat --pair veth-af_xdp --cores 2", ["--cores 2", "at most 1 with --pair veth-af_xdp"]),
         ("scaling --pair veth-af_xdp", ["--pair veth-af_xdp", "ring or memory"]),
+        ("cores --pair veth-af_packet", ["--pair veth-af_packet", "memif-native, ring or memory"]),
+        ("cores --qps 2", ["--qps", "cores"]),
         ("send-lat --app-core 100000", ["--app-core 100000", "one of"]),
     ] {
         let text = error(line);

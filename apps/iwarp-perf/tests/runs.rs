@@ -197,6 +197,29 @@ fn scaling_compares_two_cores_with_one_and_with_raw_frames() {
     }
 }
 
+/// Each end of a core has a thread of its own, over memif and over memory. The first session over
+/// memif has two processes. More cores than processors run only when asked.
+#[test]
+fn cores_measures_one_core_a_side_and_more() {
+    let json = measured("cores --quick --duration 0.12 --cores 2 --oversubscribe --pair memif-native");
+    let results = json["results"].as_array().expect("a list");
+    assert_eq!((results.len(), &json["skipped"]), (3 * 6, &Value::Array(Vec::new())));
+    for (index, result) in results.iter().enumerate() {
+        let (session, cores) = (index / 6, if index < 12 { 1 } else { 2 });
+        assert_eq!((&result["errors"], &result["cores"]), (&0.into(), &cores.into()), "{result}");
+        assert_eq!(result["messages_by_qp"].as_array().map(Vec::len), Some(4 * cores), "{result}");
+        let scale = &result["scale"];
+        assert_eq!(scale.is_null(), session == 0, "{result}");
+        if session > 0 {
+            assert_eq!(scale["processors"].as_array().map(Vec::len), Some(cores), "{scale}");
+            let fairness = scale["fairness"].as_f64().expect("several queue pairs");
+            assert!((0.0..=1.0).contains(&fairness), "{scale}");
+            assert_eq!(scale["to_one_core"] == 1.0, session == 1, "{scale}");
+            assert!(scale["steering_drops"].is_u64() && scale["oversubscribed"].is_boolean(), "{scale}");
+        }
+    }
+}
+
 /// Every sum is exact. Operations are forwarded only if another core owns the word.
 #[test]
 fn atomics_compares_owner_cores_with_locked_instructions() {

@@ -12,6 +12,8 @@ use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
+use serde::{Deserialize, Serialize};
+
 use super::{CorePair, pin};
 use crate::report::MedianRange;
 
@@ -39,6 +41,27 @@ pub fn hop_ns(cores: CorePair) -> Option<f64> {
         let times = pinger.join().ok()??;
         MedianRange::of(times).map(|spread| spread.median)
     })
+}
+
+/// The least and the largest hop between two processors, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Hops {
+    pub near_ns: f64,
+    pub far_ns: f64,
+}
+
+impl Hops {
+    /// Measures every pair of the first 32 of these processors, which takes a second at most.
+    /// `None` of a single one.
+    pub fn between(processors: &[usize]) -> Option<Self> {
+        const PROCESSORS_MAX: usize = 32;
+        let processors = &processors[..processors.len().min(PROCESSORS_MAX)];
+        let pairs = processors.iter().enumerate().flat_map(|(index, &client)| {
+            processors[index + 1..].iter().map(move |&server| CorePair { client, server })
+        });
+        let MedianRange { min, max, .. } = MedianRange::of(pairs.filter_map(hop_ns))?;
+        Some(Hops { near_ns: min, far_ns: max })
+    }
 }
 
 /// What the two threads share.
@@ -130,6 +153,8 @@ mod tests {
         if cores.is_distinct() {
             let hop = hop_ns(cores).expect("two usable cores");
             assert!(hop > 1.0, "{hop} ns: nothing crosses two cores in a nanosecond");
+            let hops = Hops::between(&allowed()).expect("a pair");
+            assert!(hops.near_ns > 1.0 && hops.near_ns <= hops.far_ns, "{hops:?}");
         }
     }
 

@@ -8,8 +8,8 @@ mod machine;
 
 pub use activity::{Activity, cpu_ns, process_cpu_ns};
 pub use build::Build;
-pub use cores::{CorePair, allowed, pin};
-pub use hop::hop_ns;
+pub use cores::{CorePair, allowed, physical_first, pin};
+pub use hop::{Hops, hop_ns};
 pub use machine::Machine;
 
 /// The text of a kernel file, without its last newline; `None` where the kernel has none.

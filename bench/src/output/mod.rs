@@ -4,6 +4,7 @@ mod intervals;
 mod page;
 mod perftest;
 mod rows;
+mod scale;
 
 use std::io;
 use std::path::Path;
@@ -20,6 +21,7 @@ pub use intervals::Intervals;
 pub use page::write_html;
 pub use perftest::{perftest_row, perftest_text};
 use rows::{Row, notes, sections};
+pub use scale::scale_table;
 
 /// A finished run: the report, and the histogram of each latency in it.
 #[derive(Debug)]

@@ -36,10 +36,9 @@ fn outcome_of(cases: &[Case], rounds: &Rounds) -> Outcome {
     let mut outcome = Outcome {
         report: Report {
             schema: SCHEMA,
-            command: None,
             machine: Machine::local(),
             build: Build::current(&["dpdk"]),
-            results: vec![],
+            ..Report::default()
         },
         latencies: vec![],
     };

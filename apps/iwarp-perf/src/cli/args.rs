@@ -30,6 +30,7 @@ Examples:
   iwarp-perf atomic-lat --operation cmp-swap --pair ring --atomics locked
   iwarp-perf send-bw --pair ring --cores 2 --qps 2        two polled cores at each end, a queue pair on each
   iwarp-perf scaling --pair ring --cores 2 --size 64      client and server on each core: two cores against one
+  iwarp-perf cores --quick --json out.json                1, 2, 4 and 8 cores a side, as far as the processors go
   iwarp-perf atomics --pair ring                          latency and rate: owner cores against locked instructions
   iwarp-perf atomic-lat --pair ring --cores 2 --owner remote
   iwarp-perf atomic-bw --pair ring --cores 2 --qps 4 --words 16 --iterations 100000000    a long run with exact sums
@@ -53,7 +54,7 @@ never steady.";
 #[derive(Clone, Debug, Parser)]
 #[command(name = "iwarp-perf", version, after_help = EXAMPLES)]
 pub struct Args {
-    /// The test; or `suite`, `scaling` or `atomics` for several of them, or `server`
+    /// The test; or `suite`, `scaling`, `atomics` or `cores` for several of them, or `server`
     #[arg(value_enum, value_name = "TEST")]
     pub command: Command,
 
@@ -89,7 +90,8 @@ pub struct Args {
     /// Messages to measure
     #[arg(long, short = 'n', value_parser = value_parser!(u64).range(1..=1_000_000_000_000))]
     pub iterations: Option<u64>,
-    /// Seconds to measure, for each size [default: 2, or 0.5 with --all-sizes]
+    /// Seconds to measure, for each size [default: 2, or 0.5 with --all-sizes; for cores: of each
+    /// figure, 4, or 0.6 with --quick]
     #[arg(long, short = 'D', value_name = "SECONDS", value_parser = values::seconds, conflicts_with = "iterations")]
     pub duration: Option<f64>,
     /// Prints a line for each interval of this many measured seconds; --duration is rounded up to
@@ -162,7 +164,7 @@ pub struct Args {
     pub owner: WordOwner,
     /// Polled cores at each end, each with a queue of the device and a thread; queue pairs are
     /// assigned to them round robin. More than 1 needs --pair [default: 1, or 2 for scaling and
-    /// atomics]
+    /// atomics]. For cores: the most cores a side [default: 8]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=64))]
     pub cores: Option<u16>,
     /// How both ends of tcp-lat and tcp-bw wait
@@ -176,9 +178,12 @@ pub struct Args {
     /// Runs the application thread of the client on this processor, apart from the polled core
     #[arg(long, value_name = "PROCESSOR")]
     pub app_core: Option<usize>,
-    /// Runs the suite in half a minute
+    /// Runs the suite in half a minute, or cores in one
     #[arg(long)]
     pub quick: bool,
+    /// Runs cores also where several share a processor
+    #[arg(long)]
+    pub oversubscribe: bool,
 
     /// The results on standard output: a table, or the columns of perftest's tools. perftest prints
     /// half of the round trip for Sends and Writes; `BW peak` is the fastest round here, the
@@ -217,6 +222,7 @@ pub enum Command {
     Suite,
     Scaling,
     Atomics,
+    Cores,
     Server,
 }
 
@@ -249,7 +255,9 @@ impl ValueEnum for Command {
     fn value_variants<'a>() -> &'a [Self] {
         static ALL: LazyLock<Vec<Command>> = LazyLock::new(|| {
             let tests = Test::value_variants().iter().copied().map(Command::Test);
-            tests.chain([Command::Suite, Command::Scaling, Command::Atomics, Command::Server]).collect()
+            tests
+                .chain([Command::Suite, Command::Scaling, Command::Atomics, Command::Cores, Command::Server])
+                .collect()
         });
         &ALL
     }
@@ -260,6 +268,9 @@ impl ValueEnum for Command {
             Command::Suite => ("suite", "RDMA, raw frames and TCP side by side, in alternating rounds"),
             Command::Scaling => ("scaling", "One core against several; each runs a client and a server"),
             Command::Atomics => ("atomics", "Words changed by their owner core against locked instructions"),
+            Command::Cores => {
+                ("cores", "1, 2, 4 and 8 cores a side, each end of a core on a processor of its own")
+            }
             Command::Server => ("server", "The server for clients that use --connect"),
         };
         Some(PossibleValue::new(name).help(help))

@@ -29,6 +29,7 @@ impl Command {
                 both_ends || matches!(option, "size" | "duration" | "iterations" | "mtu" | "cores")
             }
             Command::Atomics => both_ends || matches!(option, "duration" | "iterations" | "mtu" | "cores"),
+            Command::Cores => both_ends || matches!(option, "quick" | "oversubscribe" | "duration" | "cores"),
             Command::Server => always || matches!(option, "pcap" | "client-timeout" | "slice-limit"),
         }
     }
@@ -58,7 +59,7 @@ fn test_takes(test: Test, option: &str) -> bool {
         "format" => test != Test::ConnRate,
         "wait" | "path" => tcp,
         "pair" | "pcap" | "stats-page" => !tcp,
-        "quick" | "port" | "client-timeout" | "slice-limit" => false,
+        "quick" | "oversubscribe" | "port" | "client-timeout" | "slice-limit" => false,
         _ => true,
     }
 }
@@ -166,7 +167,12 @@ impl Args {
 
     /// Returns how long to measure each case.
     pub fn budget(&self) -> Budget {
-        let default = if self.all_sizes { 0.5 } else { 2.0 };
+        let default = match (self.command, self.quick) {
+            (Command::Cores, true) => 0.6,
+            (Command::Cores, false) => 4.0,
+            _ if self.all_sizes => 0.5,
+            _ => 2.0,
+        };
         match self.iterations {
             Some(iterations) => Budget::iterations(iterations, self.warmup),
             None => Budget::duration(Duration::from_secs_f64(self.duration.unwrap_or(default)), self.warmup),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use ironwarp_bench::host::{CorePair, allowed, cpu_ns, hop_ns, pin};
-use ironwarp_bench::report::{CorePolls, MedianRange};
+use ironwarp_bench::report::{CorePolls, MedianRange, Scale};
 use ironwarp_bench::rounds::{CaseRunner, EndedEarly, Rounds, alternate};
 use ironwarp_bench::{Case, CpuClock, Slice, StopCondition, Test, Transport, UsageMeter, WordOwner};
 
@@ -14,12 +14,13 @@ use super::results::{AtomicTotals, polls_since, send_results};
 use crate::control::{Channel, FromClient, ToClient};
 use crate::error::{Context, Error, Result};
 use crate::plan::{Group, LOCKED, Session};
-use crate::rdma::{AtomicWords, LoopbackWorker, open_loopback_workers, sum_of};
+use crate::rdma::{AtomicWords, DoneGuard, LoopbackWorker, open_loopback_workers, sum_of};
 
 /// A group with open cases.
 struct LoopbackGroup<'a> {
     parent: &'a Channel<ToClient>,
     halt: &'a AtomicBool,
+    session: &'a Session,
     group: &'a Group,
     workers: Vec<LoopbackWorker>,
     /// Workers of stacks that change words with locked instructions. Empty if no case needs them.
@@ -27,6 +28,8 @@ struct LoopbackGroup<'a> {
     processors: Vec<usize>,
     /// The operations of atomic tests, indexed as the cases of the group.
     atomic_totals: Vec<AtomicTotals>,
+    /// Frames dropped between cores, by case.
+    steering_drops: Vec<u64>,
 }
 
 /// Measures the groups of a session and sends their results to the parent.
@@ -36,21 +39,22 @@ pub fn session(parent: &Channel<ToClient>, halt: &AtomicBool, session: &Session)
         let locked = locked.then(|| open_loopback_workers(session, LOCKED)).transpose()?.unwrap_or_default();
         let (workers, processors) = (open_loopback_workers(session, "")?, allowed());
         let atomic_totals = vec![AtomicTotals::default(); group.cases.len()];
-        let mut open = LoopbackGroup { parent, halt, group, workers, locked, processors, atomic_totals };
+        let mut open = LoopbackGroup {
+            parent,
+            halt,
+            session,
+            group,
+            workers,
+            locked,
+            processors,
+            atomic_totals,
+            steering_drops: vec![0; group.cases.len()],
+        };
         connect(group, false, &mut open.workers)?;
         connect(group, true, &mut open.locked)?;
         open.measure(session.device.as_deref())?;
     }
     Ok(())
-}
-
-/// Counts down the workers that still measure, also when one fails or panics.
-struct DoneGuard<'a>(&'a AtomicUsize);
-
-impl Drop for DoneGuard<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Runs `work` with a worker, then polls it until the other workers are done, because its core may
@@ -127,6 +131,13 @@ impl LoopbackGroup<'_> {
             result.notes.extend(note(group, &rounds, index));
             self.atomic_totals[index].add_notes(case, result);
             result.polls = Some(polls.iter().take(case.cores as usize).copied().collect());
+            result.scale = (!self.session.ends.is_empty()).then(|| Scale {
+                processors: self.session.ends.clone(),
+                oversubscribed: self.session.oversubscribed,
+                steering_drops: self.steering_drops[index],
+                fairness: result.fairness(),
+                to_one_core: None,
+            });
         })
     }
 
@@ -215,12 +226,17 @@ impl CaseRunner for LoopbackGroup<'_> {
         let case = &planned.case;
         let workers = if case.locked { &mut self.locked } else { &mut self.workers };
         let executed_before = executed(workers);
+        let drops = |workers: &mut [LoopbackWorker]| -> u64 {
+            workers.iter_mut().map(LoopbackWorker::steering_drops).sum()
+        };
+        let drops_before = drops(workers);
         let (measured, polled) = (case.cores as usize, polled_workers(case, workers.len()));
         let (begin, remaining) = (Barrier::new(polled), AtomicUsize::new(measured));
-        let processors = &self.processors;
+        let (processors, ends) = (&self.processors, &self.session.ends);
         let outcomes = on_threads(&mut workers[..polled], |worker_index, worker| {
             // With fewer processors than cores, the threads are not pinned.
-            processors.get(worker_index).copied().map(pin);
+            let own = ends.get(worker_index);
+            own.map(|own| own.client).or(processors.get(worker_index).copied()).map(pin);
             begin.wait();
             if worker_index >= measured {
                 poll_until_all_done(&remaining, worker, LoopbackWorker::poll_mostly_server);
@@ -228,10 +244,11 @@ impl CaseRunner for LoopbackGroup<'_> {
             }
             run_then_poll(&remaining, worker, |worker| {
                 let before = cpu_ns();
-                // One thread polls both ends.
                 let meters = worker.polls_of_ends().map(|polls| UsageMeter::start(CpuClock::Unknown, polls));
-                let (slice, changed) = worker.slice(index, case, until)?;
-                let cpu_ns = Some(cpu_ns().saturating_sub(before));
+                let server_processor = own.map(|own| own.server);
+                let (slice, changed) = worker.slice(index, case, until, server_processor)?;
+                // Of both ends, where one thread polls them.
+                let cpu_ns = server_processor.is_none().then(|| cpu_ns().saturating_sub(before));
                 let [client_polls, server_polls] = worker.polls_of_ends();
                 let [client, server] = [meters[0].stop(&client_polls), meters[1].stop(&server_polls)];
                 Ok(Some((Slice { cpu_ns, client, server, ..slice }, changed)))
@@ -239,6 +256,7 @@ impl CaseRunner for LoopbackGroup<'_> {
         })?;
         let (slices, changed): (Vec<Slice>, Vec<u64>) = outcomes.into_iter().flatten().unzip();
         let changed = changed.iter().sum();
+        self.steering_drops[index] += drops(workers) - drops_before;
         let executed = executed(workers);
         let totals = &mut self.atomic_totals[index];
         totals.changed = changed;
@@ -251,8 +269,11 @@ impl CaseRunner for LoopbackGroup<'_> {
     }
 
     fn hop_ns(&mut self) -> Option<f64> {
-        let pair = self.processors.first().zip(self.processors.get(1));
-        pair.and_then(|(&client, &server)| hop_ns(CorePair { client, server }))
+        let first_two = || {
+            let (&client, &server) = self.processors.first().zip(self.processors.get(1))?;
+            Some(CorePair { client, server })
+        };
+        self.session.ends.first().copied().or_else(first_two).and_then(hop_ns)
     }
 
     fn interrupted(&mut self) -> bool {

@@ -6,11 +6,13 @@ mod workdir;
 use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ironwarp::Config;
 use ironwarp::config::DeviceConfig;
-use ironwarp_bench::host::{CorePair, Machine, allowed};
-use ironwarp_bench::output::{Outcome, perftest_text, tables, terminal_width, write_html};
+use ironwarp_bench::host::{CorePair, Hops, Machine, allowed};
+use ironwarp_bench::output::{Outcome, perftest_text, scale_table, tables, terminal_width, write_html};
 use ironwarp_bench::report::{Report, SCHEMA, TestResult};
 use ironwarp_bench::{PathKind, Test, Transport};
 use ironwarp_cli::{fail, on_interrupt, print_stdout, start_log};
@@ -18,7 +20,9 @@ use ironwarp_cli::{fail, on_interrupt, print_stdout, start_log};
 use crate::about::{self, PROGRAM};
 use crate::child::DEFAULT_LOG;
 use crate::cli::{Args, AtomicsArg, CliExit, Command, Format};
-use crate::plan::{LOCKED, PairKind, Plan, ServerPlacement, Session, atomics, scaling, single, suite};
+use crate::plan::{
+    CoresPlan, LOCKED, PairKind, Plan, ServerPlacement, Session, atomics, cores, scaling, single, suite,
+};
 use crate::server::standalone;
 use run::Run;
 use workdir::WorkDir;
@@ -33,19 +37,32 @@ pub fn run(args: &Args) -> Result<ExitCode, CliExit> {
         return standalone::run(args, &text, &config);
     }
     let folder = WorkDir::new().map_err(|error| format!("a temporary folder: {error}"))?;
-    let plan = make_plan(args, &folder)?;
+    let is_cores = args.command == Command::Cores;
+    let (plan, skipped) =
+        if is_cores { cores_plan(args, &folder)? } else { (make_plan(args, &folder)?, Vec::new()) };
     let report = Report {
         schema: SCHEMA,
         command: Some(command()),
         machine: Machine::local(),
         build: about::build(),
+        hops: is_cores.then(|| Hops::between(&allowed())).flatten(),
+        skipped,
         results: Vec::new(),
     };
     let mut outcome = Outcome { report, latencies: Vec::new() };
     let interrupted = on_interrupt().map_err(CliExit::Failed)?;
-    let run = Run::new(&plan, folder.path(), args.log.as_deref(), args.format, interrupted);
-    let ended = plan.sessions.iter().try_for_each(|session| run.session(session, &mut outcome));
+    let run = Run::new(&plan, folder.path(), args.log.as_deref(), args.format, interrupted.clone());
+    let mut problems = Vec::new();
+    for session in &plan.sessions {
+        problems.extend(run.session(session, &mut outcome).err());
+        // The other sessions of a run over many cores are worth their time.
+        if !problems.is_empty() && (!is_cores || interrupted.load(Ordering::Relaxed)) {
+            break;
+        }
+    }
     drop(run);
+    outcome.report.compare_with_one_core();
+    let ended = if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) };
     Ok(finish(args, &outcome, ended))
 }
 
@@ -165,6 +182,32 @@ fn make_plan(args: &Args, folder: &WorkDir) -> Result<Plan, CliExit> {
     })
 }
 
+/// The plan of `cores`, and what is skipped with the reason.
+fn cores_plan(args: &Args, folder: &WorkDir) -> Result<(Plan, Vec<String>), CliExit> {
+    let all = [PairKind::MemifNative, PairKind::in_process()];
+    let pairs = args.pair.as_ref().map_or(&all[..], std::slice::from_ref);
+    if let Some(pair) = pairs.iter().find(|pair| !pair.is_built_in() || pair.path() == PathKind::Veth) {
+        let problem = "must be memif-native, ring or memory: both ends of all cores are in one process";
+        return Err(format!("--pair {}: {problem}", pair.name()).into());
+    }
+    let (plan, skipped) = cores(
+        &CoresPlan {
+            pairs,
+            cores_max: args.cores.unwrap_or(8),
+            allowed: &allowed(),
+            oversubscribe: args.oversubscribe,
+            duration: args.budget().duration.unwrap_or(Duration::ZERO),
+            rounds: if args.quick { 3 } else { 5 },
+        },
+        |pair, session| pair.connect(session, folder.path()),
+    );
+    if plan.sessions.is_empty() {
+        let skipped = skipped.join("; ");
+        return Err(format!("no number of cores fits; use --oversubscribe: {skipped}").into());
+    }
+    Ok((plan, skipped))
+}
+
 /// The plan of a client with a server that already runs.
 fn remote_test(args: &Args, test: Test, session: Session) -> Result<Plan, CliExit> {
     let (text, Config { core, port, .. }) = configuration(args)?;
@@ -222,6 +265,7 @@ fn finish(args: &Args, outcome: &Outcome, ended: Result<(), String>) -> ExitCode
     let results = &outcome.report.results;
     if !results.is_empty() {
         print_stdout(match args.format {
+            Format::Table if args.command == Command::Cores => scale_table(&outcome.report, terminal_width()),
             Format::Table => tables(&outcome.report, terminal_width()),
             Format::Perftest => perftest_text(&outcome.report),
         });
@@ -322,13 +366,7 @@ mod tests {
             round_log: Some(rounds.iter().map(round).collect()),
             ..TestResult::default()
         };
-        Report {
-            schema: SCHEMA,
-            command: None,
-            machine: Machine::local(),
-            build: about::build(),
-            results: results.iter().map(result).collect(),
-        }
+        Report { schema: SCHEMA, results: results.iter().map(result).collect(), ..Report::default() }
     }
 
     #[test]

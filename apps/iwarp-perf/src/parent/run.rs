@@ -105,13 +105,20 @@ impl<'a> Run<'a> {
         outcome: &mut Outcome,
     ) -> Option<Result<(), String>> {
         channel.send(&ToClient::Run(Box::new(session.clone()))).ok()?;
-        let (mut stopped, mut intervals) = (false, Intervals::default());
+        let (mut stopped, mut intervals, mut silent) = (false, Intervals::default(), Duration::ZERO);
         loop {
             if !stopped && self.interrupted.load(Ordering::Relaxed) {
                 stopped = true;
                 let _ = channel.send(&ToClient::Stop);
             }
-            match channel.recv_within(INTERRUPT_POLL_INTERVAL) {
+            let received = channel.recv_within(INTERRUPT_POLL_INTERVAL);
+            // Counted, not read from a clock: a machine that was suspended is not silent.
+            silent = if received.is_ok() { Duration::ZERO } else { silent + INTERRUPT_POLL_INTERVAL };
+            if let Some(limit) = session.silent_max.filter(|&limit| silent > limit) {
+                let (device, cores) = (session.device.as_deref().unwrap_or_default(), session.cores);
+                return Some(Err(format!("{device}, {cores} cores a side: no slice ended within {limit:?}")));
+            }
+            match received {
                 Ok(FromClient::Slice { title }) => {
                     self.progress.set_message(title);
                     self.progress.inc(1);

@@ -3,6 +3,7 @@
 //! A session is one client and one server with one device and one MTU, because DPDK starts once in
 //! a process. The parent makes the plan and sends each session to its client.
 
+mod cores;
 mod pair;
 mod scaling;
 mod single;
@@ -17,6 +18,7 @@ use ironwarp_bench::rounds::RoundPlan;
 use ironwarp_bench::{Budget, Case};
 use serde::{Deserialize, Serialize};
 
+pub use cores::{CoresPlan, cores};
 pub use pair::{PORT, PairKind};
 pub use scaling::{atomics, scaling};
 pub use single::{Intervals, single};
@@ -50,6 +52,13 @@ pub struct Session {
     pub events: bool,
     /// Polled cores at each end. Several have threads of their own.
     pub cores: u16,
+    /// With [`ServerPlacement::Loopback`], the processors of each core's two ends. Empty: one
+    /// thread polls both.
+    pub ends: Vec<CorePair>,
+    /// Whether one of these processors polls several cores.
+    pub oversubscribed: bool,
+    /// The time without a slice after which the session has failed.
+    pub silent_max: Option<Duration>,
     /// The configuration of the client, TOML. `None`: the session needs no device.
     pub client_config: Option<String>,
     pub server_config: Option<String>,

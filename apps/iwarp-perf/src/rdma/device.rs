@@ -1,13 +1,14 @@
 //! Both ends' devices, when both ends are threads of one process.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use ironwarp::config::DeviceConfig;
 use ironwarp::memory::{self, MemoryConfig};
 use ironwarp::{Config, Stack, Worker};
 use ironwarp_types::MacAddr;
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, LINK_UP_TIMEOUT};
 use super::loopback::{LoopbackWorker, SharedStack};
 use crate::error::{Error, Result};
 use crate::plan::Session;
@@ -55,6 +56,7 @@ fn open_stacks(session: &Session, more: &str) -> Result<Stacks> {
     let (client, server) = (config(&session.client_config)?, config(&session.server_config)?);
     match client.port.device {
         DeviceConfig::Memory {} => memory_stacks(session, client, server),
+        DeviceConfig::Memif { .. } => memif_stacks(client, server),
         _ => ring_stacks(client, server),
     }
 }
@@ -73,6 +75,20 @@ fn memory_stacks(session: &Session, client: Config, server: Config) -> Result<St
     let (client_ports, server_ports) = memory::pair_of_queues((&port(1), cores), (&port(2), cores));
     let client = Stack::builder(client).memory_ports(client_ports).build()?;
     Ok([client, Stack::builder(server).memory_ports(server_ports).build()?])
+}
+
+/// The server opens first, because it creates the socket.
+fn memif_stacks(client: Config, server: Config) -> Result<Stacks> {
+    let mut server = Stack::builder(server).build()?;
+    let mut client = Stack::builder(client).build()?;
+    let start = Instant::now();
+    while !client.1.iter_mut().chain(&mut server.1).all(Worker::link_up) {
+        if start.elapsed() > LINK_UP_TIMEOUT {
+            return Err(Error::NoLink);
+        }
+        std::thread::yield_now();
+    }
+    Ok([client, server])
 }
 
 #[cfg(feature = "dpdk")]

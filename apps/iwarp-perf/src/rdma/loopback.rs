@@ -1,15 +1,19 @@
 //! One core that runs client and server over its own queues of the device, polled by one thread.
 //!
 //! The client is an ordinary endpoint. Each of its polls also polls the server, so the same loops
-//! measure both. Workers share only the two stacks.
+//! measure both. During a slice the server may have a thread and a processor of its own. Workers
+//! share only the two stacks.
 
 use std::any::Any;
 use std::net::SocketAddr;
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use ironwarp::{PortVisit, ProtectionDomain, Stack, Worker};
 use ironwarp_bench::baseline::frames::{Layout, one_core_transfer};
+use ironwarp_bench::host::pin;
 use ironwarp_bench::report::CorePolls;
 use ironwarp_bench::{Case, Slice, StopCondition, Transport};
 use ironwarp_port::Port;
@@ -30,6 +34,15 @@ pub struct SharedStack {
 impl SharedStack {
     pub fn new(stack: Stack, cores: usize) -> Self {
         SharedStack { pd: stack.alloc_pd(), stack: Arc::new(stack), cores: cores as u16 }
+    }
+}
+
+/// Counts down the workers that still measure, also when one fails or panics.
+pub struct DoneGuard<'a>(pub &'a AtomicUsize);
+
+impl Drop for DoneGuard<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -164,15 +177,24 @@ impl LoopbackWorker {
         Ok(open.map(|open| open.open().words.clone()))
     }
 
-    /// Runs this core's part of a slice. Also returns its contribution to the sum of the server's
-    /// words, over all slices.
-    pub fn slice(&mut self, number: usize, case: &Case, until: StopCondition<'_>) -> Result<(Slice, u64)> {
+    /// Runs this core's part of a slice, with a thread for the server if that has a processor of
+    /// its own. Also returns its contribution to the sum of the server's words, over all slices.
+    pub fn slice(
+        &mut self,
+        number: usize,
+        case: &Case,
+        until: StopCondition<'_>,
+        server_processor: Option<usize>,
+    ) -> Result<(Slice, u64)> {
         if case.test.transport() == Transport::Frames {
             return Ok((self.frames(Layout::new(case.bytes, case.mtu), until)?, 0));
         }
         self.server_half()?.serving_case = Some(number);
         let open = self.open.get_mut(number).and_then(Option::as_mut).ok_or(Error::NoDevice)?;
-        let outcome = open.run_client(&mut self.client, until)?;
+        let outcome = match server_processor {
+            Some(processor) => run_apart(open, &mut self.client, until, processor)?,
+            None => open.run_client(&mut self.client, until)?,
+        };
         let server_half = self.server_half()?;
         server_half.serving_case = None;
         server_half.check()?;
@@ -189,6 +211,12 @@ impl LoopbackWorker {
         outcome?.ok_or(Error::NoDevice)?
     }
 
+    /// Frames of both ends so far that were dropped between cores.
+    pub fn steering_drops(&mut self) -> u64 {
+        let server = self.server_half().map_or(0, |server_half| server_half.endpoint.steering_drops());
+        self.client.steering_drops() + server
+    }
+
     pub fn polls(&self) -> Vec<CorePolls> {
         self.client.polls()
     }
@@ -202,6 +230,32 @@ impl LoopbackWorker {
     fn server_half(&mut self) -> Result<&mut ServerHalf> {
         server_half_of(self.client.companion().as_deref_mut().ok_or(Error::NoDevice)?)
     }
+}
+
+/// Runs the client's part of a slice while another thread polls the server.
+fn run_apart(
+    open: &mut RdmaCase,
+    client: &mut Endpoint,
+    until: StopCondition<'_>,
+    processor: usize,
+) -> Result<(Slice, u64)> {
+    let mut companion = client.companion().take().ok_or(Error::NoDevice)?;
+    let measuring = &AtomicUsize::new(1);
+    let (outcome, companion) = thread::scope(|scope| {
+        let guard = DoneGuard(measuring);
+        let server = scope.spawn(move || {
+            pin(processor)?;
+            while measuring.load(Ordering::Relaxed) > 0 {
+                companion.poll();
+            }
+            Ok::<_, Error>(companion)
+        });
+        let outcome = open.run_client(client, until);
+        drop(guard);
+        (outcome, server.join().unwrap_or(Err(Error::NoDevice)))
+    });
+    *client.companion() = Some(companion?);
+    outcome
 }
 
 fn server_half_of(companion: &mut dyn Companion) -> Result<&mut ServerHalf> {

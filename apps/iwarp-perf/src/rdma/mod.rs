@@ -17,6 +17,6 @@ pub use case::{RdmaCase, accept, wait_for_disconnects};
 pub use device::{open_loopback_workers, open_pair};
 pub use endpoint::{Endpoint, SleepCounts, polls_of, start_meter};
 pub use frames::{frames_client, frames_server};
-pub use loopback::LoopbackWorker;
+pub use loopback::{DoneGuard, LoopbackWorker};
 pub use open_case::{AtomicWords, QueueSizes};
 pub use slices::{open_case, sum_of};

@@ -24,7 +24,7 @@ use super::control_channel::{ControlChannel, POLLS_PER_CONTROL_POLL};
 use crate::error::{Context as _, Error, Result};
 
 /// A device with a peer has a link within this time.
-const LINK_UP_TIMEOUT: Duration = Duration::from_secs(8);
+pub const LINK_UP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// One end of the stack.
 pub struct Endpoint {
@@ -172,6 +172,11 @@ impl Endpoint {
     pub fn atomics(&self) -> [u64; 3] {
         let of = |core| self.counts(core, ["atomics_local_core", "atomics_forwarded", "atomics_shared"]);
         self.polled_cores().map(of).fold([0; 3], |sum, one| std::array::from_fn(|at| sum[at] + one[at]))
+    }
+
+    /// Frames since the start that were dropped because the ring to the owner core was full.
+    pub fn steering_drops(&self) -> u64 {
+        self.polled_cores().map(|core| self.counts(core, ["cores_steered_dropped"])[0]).sum()
     }
 
     fn polled_cores(&self) -> std::ops::Range<u16> {
