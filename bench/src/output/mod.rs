@@ -5,6 +5,7 @@ mod page;
 mod perftest;
 mod rows;
 mod scale;
+mod verdict;
 
 use std::io;
 use std::path::Path;

@@ -3,6 +3,7 @@
 //! A latency is a full round trip; half of it follows where perftest prints the half. A ratio is
 //! ours over the baseline's: the median over the rounds, and the extremes in brackets.
 
+use super::verdict;
 use crate::report::{Comparison, MedianRange, Report, TestResult};
 use crate::{EndPercent, RttNs};
 
@@ -221,8 +222,8 @@ fn table_width(columns: &[&Column], results: &[&TestResult]) -> usize {
     columns.iter().map(widest).map(|width| width + 3).sum::<usize>() + 1
 }
 
-/// Returns a line about the rounds, then a line for each result with errors and for each note of a
-/// result.
+/// Returns a line about the rounds, a line for each result with errors and for each note of a
+/// result, and one that compares them with kernel TCP.
 pub(super) fn notes(report: &Report) -> Vec<String> {
     let results = &report.results;
     // The results may come from a file, with any numbers.
@@ -231,7 +232,9 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     };
     let (rounds, dropped) = (sum(|result| result.rounds), sum(|result| result.rounds_dropped));
     let hop = MedianRange::of(results.iter().filter_map(|result| result.hop_ns));
-    let hop = hop.map_or_else(String::new, |hop| format!("; core to core {} ns", range_text(hop, 0)));
+    let hop = hop.map_or_else(String::new, |hop| {
+        format!("; core to core {} ns: {} processors", range_text(hop, 0), verdict::distance(hop.median))
+    });
     let mut notes =
         vec![format!("{rounds} slices count, {dropped} were dropped because the floor moved{hop}")];
     for result in results {
@@ -240,6 +243,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
         let lines = errors.iter().chain(&shares).chain(&result.notes);
         notes.extend(lines.map(|line| format!("{} {}: {line}", result.name(), size(result.bytes))));
     }
+    notes.extend(verdict::beside_kernel_tcp(results));
     notes
 }
 

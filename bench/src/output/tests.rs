@@ -200,6 +200,49 @@ fn tables_and_pages_show_errors_and_notes() {
     }
 }
 
+/// The report says in words whether kernel TCP would do, and where it is the faster one.
+#[test]
+fn a_comparison_with_kernel_tcp_ends_in_a_verdict() {
+    let cases = [
+        Case::new(Test::TcpBw, 1 << 20, 1500, PathKind::Veth),
+        Case::new(Test::WriteBw, 1 << 20, 1500, PathKind::Memif),
+        Case::new(Test::WriteBw, 1 << 20, 9000, PathKind::Memif),
+    ];
+    let round = |tcp, hop_ns| Round {
+        slices: vec![bw(tcp), bw(10_000_000), bw(40_000_000)],
+        hop_ns: Some(hop_ns),
+        activity: Activity { steal_ns: Some(0), context_switches: Some(3) },
+        floor_moved: Some(0.05),
+    };
+    for (tcp, hop_ns, words) in [
+        (
+            20_000_000,
+            160.0,
+            "bandwidth 0.50 to 2.00 times: kernel TCP is faster than write-bw of 1 MiB at MTU 1500 (0.50)",
+        ),
+        (5_000_000, 50.0, "bandwidth 2.00 to 8.00 times: RDMA is faster in every test of this run"),
+    ] {
+        let rounds = Rounds { rounds: vec![round(tcp, hop_ns)] };
+        let mut report = outcome().report;
+        report.results.clear();
+        for (index, case) in cases.iter().enumerate() {
+            let baseline = (&cases[0], rounds.case(0));
+            let baselines = if index == 0 { vec![] } else { vec![baseline] };
+            let totals = CaseTotals::of(&rounds.case(index));
+            report.results.push(totals.result(case, None, &rounds.case(index), &baselines));
+        }
+        let far = if hop_ns > 100.0 { "far" } else { "near" };
+        for text in [tables(&report, None), page::render(&report)] {
+            assert!(text.contains(&format!("beside kernel TCP over veth: {words}")), "{text}");
+            assert!(text.contains(&format!("ns: {far} processors")), "{text}");
+        }
+    }
+    assert!(
+        !tables(&outcome().report, None).contains("beside kernel TCP"),
+        "blocking ends are another baseline"
+    );
+}
+
 /// No cell is wrapped either: a row of the suite is one line.
 #[test]
 fn the_tables_of_the_suite_fit_a_hundred_columns() {
