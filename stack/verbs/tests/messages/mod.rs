@@ -63,9 +63,10 @@ mod common {
         let far_port = MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, 2]), ..MemoryConfig::default() };
         let (near, far) = pair(&MemoryConfig::default(), &far_port);
         let secret = [SEED, PAIRS.fetch_add(1, Ordering::Relaxed)];
-        // A microsecond from one reading to the next, so that a run depends on the seed alone.
+        // Twenty microseconds from one reading to the next: a run depends on the seed alone, and
+        // a timeout of half a second takes some thousand turns.
         let time = Arc::new(AtomicU64::new(0));
-        let clock = move || Nanos(time.fetch_add(1_000, Ordering::Relaxed));
+        let clock = move || Nanos(time.fetch_add(20_000, Ordering::Relaxed));
         let node = |address: &str, port: MemoryPort| {
             let builder = Stack::builder(config(address));
             let (stack, mut workers) = builder
