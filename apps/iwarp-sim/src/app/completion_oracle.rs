@@ -48,10 +48,9 @@ impl Session {
             }
             // The next may be reported by the one after it in turn: a list that did not fit was cut
             // between the two.
-            let next = self.sides[side].sends.front();
-            let leads_to_report =
-                next.is_some_and(|next| next.wr_id == completion.wr_id || next.is_reported_by_next);
-            let is_reported = posted.is_reported_by_next && leads_to_report;
+            let before = |next: &&Posted| next.wr_id != completion.wr_id;
+            let mut between = self.sides[side].sends.iter().take_while(before);
+            let is_reported = posted.is_reported_by_next && between.all(|next| next.is_reported_by_next);
             if is_reported && completion.status != CompletionStatus::Success {
                 self.flush(side, posted)?;
                 continue;
