@@ -28,6 +28,11 @@ const VERSION: u8 = 1;
 /// The first octet of an untagged segment that ends its message, with reserved bits zero.
 pub(crate) const LAST_UNTAGGED: u8 = LAST | VERSION;
 
+/// The first octet of a tagged segment, with reserved bits zero: one that ends its message, and any
+/// other.
+pub(crate) const LAST_TAGGED: u8 = TAGGED | LAST | VERSION;
+pub(crate) const MORE_TAGGED: u8 = TAGGED | VERSION;
+
 /// The header of a tagged segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tagged {

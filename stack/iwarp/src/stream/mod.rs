@@ -227,7 +227,7 @@ struct FastPaths {
     completes: i8,
     /// [`Stream::fill_fast`], and one pass over a long payload for its copy, CRC and sum.
     on: bool,
-    /// [`Stream::place_send_fast`]: nothing is placed out of order.
+    /// [`Stream::place_fast`]: nothing is placed out of order.
     places: bool,
 }
 

@@ -97,8 +97,14 @@ impl Conn {
         bytes: usize,
     ) -> Transmitted {
         let mut done = Transmitted { units: 1, bytes, ..Transmitted::default() };
+        let mut run = self.units_of_run(&io.shared.config);
         while done.units < segments_max {
-            match self.send_next(io, source) {
+            let sent = match run {
+                0 => self.send_next(io, source),
+                _ => self.send_next_of_run(io, source),
+            };
+            run = run.saturating_sub(1);
+            match sent {
                 Ok(bytes) => {
                     done.units += 1;
                     done.bytes += bytes;
@@ -137,7 +143,7 @@ impl Conn {
 
     /// Sends the next segment and returns its payload bytes.
     #[inline]
-    fn send_next<P: Port>(
+    pub(super) fn send_next<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,

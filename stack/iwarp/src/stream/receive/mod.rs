@@ -104,7 +104,7 @@ impl<F: Framing> Stream<F> {
         if first && self.is_rtr_send(ulpdu, io.stats) {
             return Ok(());
         }
-        if self.place_send_fast(ulpdu, io).is_none()
+        if self.place_fast(ulpdu, io).is_none()
             && let Err(fault) = self.on_general_segment(ulpdu, io)
         {
             return Err(self.fail_segment(fault, ulpdu, io));

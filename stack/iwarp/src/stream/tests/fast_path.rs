@@ -328,13 +328,23 @@ fn a_send_takes_every_shortcut_if_the_fast_path_is_on() {
         assert_eq!([completes == 1, on, places], [side.stream.config.fast_path; 3]);
     }
     twins.receive(0, [64, 0]);
-    let ulpdu = twins.ulpdu(&Ulpdu::Send { last: true, ahead: 0, mo: 0, qn: 0, opcode: 3, bytes: 64 });
-    assert!(twins.fast.with(|stream, io| stream.place_send_fast(&ulpdu, io)).is_some());
-    assert!(twins.general.with(|stream, io| stream.place_send_fast(&ulpdu, io)).is_none());
-    let list = vec![(0, 64)];
+    for ulpdu in [
+        Ulpdu::Send { last: true, ahead: 0, mo: 0, qn: 0, opcode: 3, bytes: 64 },
+        Ulpdu::Write { last: true, at: 0, bytes: 64 },
+        Ulpdu::Write { last: false, at: 64, bytes: 600 },
+    ] {
+        let octets = twins.ulpdu(&ulpdu);
+        assert!(twins.fast.with(|stream, io| stream.place_fast(&octets, io)).is_some(), "{ulpdu:?}");
+        assert!(twins.general.with(|stream, io| stream.place_fast(&octets, io)).is_none(), "{ulpdu:?}");
+    }
     let flags = SendFlags::SIGNALED;
-    twins.post(&Post { opcode: SendOpcode::Send, flags, list, inline: false, revoked: false });
+    for bytes in [64, 3 * SEGMENT_BYTES as u32] {
+        let list = vec![(0, bytes)];
+        twins.post(&Post { opcode: SendOpcode::Send, flags, list, inline: false, revoked: false });
+    }
     let mut room = [0; SEGMENT_BYTES];
     twins.fast.with(|_, io| io.sends.refresh());
     assert!(twins.fast.with(|stream, io| stream.fill_fast::<_, true>(&mut room, io)).is_some());
+    twins.fast.pull(SEGMENT_BYTES);
+    assert_eq!(twins.fast.with(|stream, io| stream.fill_middle(&mut room, io)), Some(SEGMENT_BYTES));
 }

@@ -125,6 +125,12 @@ impl<F: Framing, C: StreamCallbacks> StreamSource<'_, '_, F, C> {
     #[inline(never)]
     fn fill_general(&mut self, room: &mut [u8], mut used: usize) -> usize {
         let (stream, io) = (&mut *self.stream, &mut self.io);
+        // Fast: the middle of a long message.
+        if stream.sender.under_way & stream.fast.on
+            && let Some(bytes) = stream.fill_middle(room, io)
+        {
+            return bytes;
+        }
         let whole = room.len();
         let mut emptied = used > 0 && stream.has_nothing_to_send(io);
         while !emptied
