@@ -39,7 +39,7 @@ kinds! {
         /// FPDUs whose bytes arrive one by one.
         OneByteSegments => ("one-byte-segments", Needs::Conn, [5, 0, 0, 1, 170], "iwarp_rx_fpdus"),
         /// Segments full of Writes of no bytes.
-        TinyFpdus => ("tiny-fpdus", Needs::Conn, [5, 0, 0, 1, 1400], "iwarp_rx_writes"),
+        TinyFpdus => ("tiny-fpdus", Needs::Conn, [5, 0, 0, 1, 1070], "iwarp_rx_writes"),
         /// FPDUs with markers, each segment full.
         Markers => ("markers", Needs::Conn, [5, 0, 0, 1, 380], "iwarp_rx_writes"),
         ;
