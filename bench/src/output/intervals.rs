@@ -1,6 +1,7 @@
 //! One line for each interval of a run in progress.
 
-use super::rows::{micros, or_dash, rate, size};
+use super::rows::or_dash;
+use super::units::{micros, rate, size};
 use crate::report::TestResult;
 
 const LATENCY_HEADER: &str =

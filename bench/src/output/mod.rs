@@ -5,6 +5,7 @@ mod page;
 mod perftest;
 mod rows;
 mod scale;
+mod units;
 mod verdict;
 
 use std::io;

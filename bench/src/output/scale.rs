@@ -1,6 +1,7 @@
 //! The table of a run over several cores, for a terminal.
 
-use super::rows::{Row, or_dash, rate, size};
+use super::rows::{Row, or_dash};
+use super::units::{rate, size};
 use super::{DEFAULT_WIDTH, table};
 use crate::report::{MedianRange, Report, Scale, TestResult};
 

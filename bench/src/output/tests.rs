@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tempfile::{NamedTempFile, TempDir};
 
-use super::rows::{micros, size};
+use super::units::{micros, size};
 use super::*;
 use crate::host::{Activity, Build, Machine};
 use crate::report::SCHEMA;

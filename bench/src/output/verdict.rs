@@ -1,7 +1,7 @@
 //! What the figures say: how far the processors are from each other, and whether kernel TCP would
 //! do.
 
-use super::rows::size;
+use super::units::size;
 use crate::report::TestResult;
 use crate::{PathKind, Test};
 

@@ -38,7 +38,7 @@ impl PortConfig {
     }
 
     /// Returns the descriptors in each of the device's rings: 1024 unless configured, or with memif
-    /// as many as [`crate::memif::ring_size`] returns.
+    /// 128 to 1024, so that the buffers of a ring take a quarter of the second-level cache.
     pub fn ring_size(&self) -> u16 {
         let default = || match &self.device {
             DeviceConfig::Memif { buffer_bytes, .. } => {
