@@ -18,15 +18,15 @@ pub(super) fn distance(hop_ns: f64) -> &'static str {
 /// Returns `None` if no result has that baseline.
 pub(super) fn beside_kernel_tcp(results: &[TestResult]) -> Option<String> {
     let factors: Vec<_> = results.iter().filter_map(|result| Some((result, factor(result)?))).collect();
-    let range = |is_latency: bool, what: &str| {
+    let range = |is_latency: bool, what: &str, than: &str| {
         let of_kind = factors.iter().filter(|(result, _)| result.test.is_latency() == is_latency);
         let (min, max) = of_kind
             .fold((f64::INFINITY, 0.0_f64), |(min, max), (_, factor)| (min.min(*factor), max.max(*factor)));
-        (max > 0.0).then(|| format!("{what} {min:.2} to {max:.2} times"))
+        (max > 0.0).then(|| format!("{what} {min:.2} to {max:.2} times{than}"))
     };
-    let ranges: Vec<_> = [(true, "round trips as short"), (false, "bandwidth")]
+    let ranges: Vec<_> = [(true, "round trips", " as short"), (false, "bandwidth", "")]
         .into_iter()
-        .filter_map(|(is_latency, what)| range(is_latency, what))
+        .filter_map(|(is_latency, what, than)| range(is_latency, what, than))
         .collect();
     let slower: Vec<_> = factors
         .iter()
