@@ -127,7 +127,7 @@ impl HostEnd {
             }
             if self.control.stop_ordered.is_some_and(|at| at.elapsed() > VERIFY_TIMEOUT) {
                 let why = format!("the blocks are not verified {VERIFY_TIMEOUT:?} after the order to stop");
-                return Err(EndError(why));
+                return Err(why.into());
             }
         }
         set_faults(&self.control.ports, 0, Default::default());
@@ -222,13 +222,12 @@ impl HostEnd {
         loop {
             self.turn()?;
             let usages = self.work.host.workers().iter().map(|worker| worker.resource_usage());
-            let held: Vec<String> = usages.map(held).filter(|text| !text.is_empty()).collect();
+            let held: Vec<_> = usages.filter_map(held).collect();
             if held.is_empty() {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                let why = format!("{} are held after the last connection", held.join(", "));
-                return Err(EndError(why));
+                return Err(format!("held after the last connection: {held:?}").into());
             }
         }
     }

@@ -12,18 +12,8 @@
 //! memory, and one that reloads add, replace and remove. Hosts and target are processes that the
 //! run kills.
 //!
-//! Orders come as lines on standard input:
-//!
-//! ```text
-//! go                                           connect, or listen
-//! faults DROP DUPLICATE REORDER CORRUPT TRUNCATE DELAY      frames in a million, both directions
-//! reload                                       a target's next configuration
-//! disk EIO SHORT SYNC HANG PANIC               what a target's disk does: Reads and Writes in 65536 that fail, and that move
-//!                                              a part; whether the next fdatasync fails, nothing completes, a core panics
-//! stop                                         end all connections, release everything, report, exit
-//! ```
-//!
-//! Reports leave as JSON lines on standard output.
+//! Orders come as JSON lines on standard input ([`Order`]). Reports leave as JSON lines on standard
+//! output.
 
 mod host;
 mod model;
@@ -31,7 +21,7 @@ mod target;
 mod work;
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Display, Formatter};
+use std::error::Error;
 use std::fs;
 use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
@@ -42,6 +32,7 @@ use std::time::Duration;
 use ironwarp::instrument::{FaultRates, Faults, PortControl};
 use ironwarp::{ResourceUsage, Stack};
 use ironwarp_cli::print_stdout;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::args::{EndArgs, Role};
@@ -64,20 +55,7 @@ pub(crate) fn run(args: &EndArgs) -> Result<(), EndError> {
 }
 
 /// Why an end failed: a call that failed, or something that is not as it must be. One line of text.
-#[derive(Debug)]
-pub(crate) struct EndError(pub(crate) String);
-
-impl Display for EndError {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl<E: std::error::Error> From<E> for EndError {
-    fn from(error: E) -> Self {
-        EndError(error.to_string())
-    }
-}
+pub(crate) type EndError = Box<dyn Error + Send + Sync>;
 
 /// Counts for reports, by name.
 #[derive(Default)]
@@ -99,17 +77,24 @@ impl Counts {
 }
 
 /// An order of the run.
-#[derive(Clone, Copy, Debug)]
-enum Order {
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// Connects, or listens.
     Go,
-    Faults(FaultRates),
+    /// Injects faults, in both directions.
+    Faults(Rates),
+    /// A target takes its next configuration.
     Reload,
     Disk(DiskState),
+    /// Ends all connections, releases everything, reports and exits.
     Stop,
 }
 
+/// Frames in a million that are dropped, duplicated, reordered, corrupted, truncated and delayed.
+pub(crate) type Rates = [u32; 6];
+
 /// What the disk of a target does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct DiskState {
     /// Reads and Writes in 65536 that fail with EIO.
     pub(crate) eio: u32,
@@ -122,19 +107,12 @@ pub(crate) struct DiskState {
     pub(crate) panic: bool,
 }
 
-impl DiskState {
-    pub(crate) fn line(self) -> String {
-        let DiskState { eio, short, lose_sync, hang, panic } = self;
-        let [lose_sync, hang, panic] = [lose_sync, hang, panic].map(u32::from);
-        format!("disk {eio} {short} {lose_sync} {hang} {panic}")
-    }
-}
-
 /// Reads orders on a thread of their own.
 fn orders() -> Receiver<Order> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        for order in io::stdin().lock().lines().map_while(Result::ok).filter_map(|line| parse_order(&line)) {
+        let lines = io::stdin().lock().lines().map_while(Result::ok);
+        for order in lines.filter_map(|line| serde_json::from_str(&line).ok()) {
             // An end that has failed takes no order.
             let _ = sender.send(order);
         }
@@ -144,36 +122,18 @@ fn orders() -> Receiver<Order> {
     receiver
 }
 
-fn parse_order(line: &str) -> Option<Order> {
-    let mut words = line.split_whitespace();
-    match words.next()? {
-        "go" => Some(Order::Go),
-        "stop" => Some(Order::Stop),
-        "reload" => Some(Order::Reload),
-        "disk" => {
-            let mut number = || words.next()?.parse::<u32>().ok();
-            let (eio, short) = (number()?, number()?);
-            let [lose_sync, hang, panic] = [number()? > 0, number()? > 0, number()? > 0];
-            Some(Order::Disk(DiskState { eio, short, lose_sync, hang, panic }))
-        }
-        "faults" => {
-            let mut rate = || words.next()?.parse().ok();
-            Some(Order::Faults(FaultRates {
-                drop_ppm: rate()?,
-                duplicate_ppm: rate()?,
-                reorder_ppm: rate()?,
-                corrupt_ppm: rate()?,
-                truncate_ppm: rate()?,
-                delay_ppm: rate()?,
-                delay_polls: DELAY_POLLS,
-            }))
-        }
-        _ => None,
-    }
-}
-
 /// Injects faults at ports, in both directions.
-fn set_faults(ports: &[PortControl], seed: u64, rates: FaultRates) {
+fn set_faults(ports: &[PortControl], seed: u64, rates: Rates) {
+    let [drop_ppm, duplicate_ppm, reorder_ppm, corrupt_ppm, truncate_ppm, delay_ppm] = rates;
+    let rates = FaultRates {
+        drop_ppm,
+        duplicate_ppm,
+        reorder_ppm,
+        corrupt_ppm,
+        truncate_ppm,
+        delay_ppm,
+        delay_polls: DELAY_POLLS,
+    };
     ports.iter().for_each(|port| port.set_faults(Faults { seed, rx: rates, tx: rates }));
 }
 
@@ -183,23 +143,10 @@ fn nonzero(stack: &Stack) -> serde_json::Map<String, Value> {
     counters.map(|(name, count)| (name.to_owned(), count.into())).collect()
 }
 
-/// Names what a core still holds; empty when it holds nothing.
-fn held(usage: ResourceUsage) -> String {
-    let counts = [
-        ("queue pairs", usage.queue_pairs),
-        ("incoming connections", usage.incoming),
-        ("TCP connections", usage.connections),
-        ("flows in TIME-WAIT", usage.time_wait),
-        ("half-open connections", usage.half_open),
-        ("flows", usage.flows),
-        ("received frames", usage.rx_frames),
-        ("retained units", usage.tx_units),
-        ("frames to send", usage.waiting_frames),
-        ("regions", usage.regions),
-        ("atomic requests", usage.remote_atomics_outstanding),
-    ];
-    let held = counts.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}"));
-    held.collect::<Vec<_>>().join(", ")
+/// What a core still holds of connections; `None` when it holds nothing.
+fn held(usage: ResourceUsage) -> Option<ResourceUsage> {
+    let of_connections = ResourceUsage { completion_queues: 0, listeners: 0, ..usage };
+    (of_connections != ResourceUsage::default()).then_some(of_connections)
 }
 
 fn report(event: &str, mut details: Value) {

@@ -53,7 +53,7 @@ pub(super) fn run(args: &EndArgs) -> Result<(), EndError> {
         report("ready", json!({}));
         let outcome = take_orders(&mut namespaces, &configs, (&inputs, &ports, &disk), &shared);
         shared.stop.store(true, Ordering::Relaxed);
-        let panicked = |_| Err(EndError("a core's thread panicked".to_owned()));
+        let panicked = |_| Err("a core's thread panicked".into());
         threads.into_iter().fold(outcome, |outcome, thread| {
             let of_core = thread.join().unwrap_or_else(panicked);
             outcome.and(of_core)
@@ -97,7 +97,7 @@ fn take_orders(
                 reloads += 1;
                 let done = namespaces.reload(&configs[reloads % configs.len()]);
                 if !done.failed.is_empty() || !done.needs_restart.is_empty() {
-                    return Err(EndError(format!("a reload: {done}")));
+                    return Err(format!("a reload: {done}").into());
                 }
             }
             Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
@@ -165,11 +165,11 @@ fn release(reactor: &mut Reactor, empty: CoreUsage) -> Result<(), EndError> {
         // Its memory and its namespaces stay.
         usage.regions = 0;
         let (own, of_stack) = (reactor.usage(), held(usage));
-        if own == empty && of_stack.is_empty() {
+        if own == empty && of_stack.is_none() {
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(EndError(format!("after the last connection: {own:?}, {of_stack}")));
+            return Err(format!("after the last connection: {own:?}, {of_stack:?}").into());
         }
     }
 }

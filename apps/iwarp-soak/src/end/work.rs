@@ -249,5 +249,5 @@ impl Work {
 }
 
 pub(super) fn violation(why: String) -> Failure {
-    Failure::Error(EndError(why))
+    Failure::Error(why.into())
 }

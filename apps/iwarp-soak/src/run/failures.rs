@@ -5,13 +5,10 @@ use std::time::Duration;
 
 use ironwarp_types::SeededEntropy;
 
-use crate::end::{DiskState, HOSTS};
+use crate::end::{DiskState, HOSTS, Rates};
 
 /// The longest failure.
 pub(super) const SPAN_MAX: Duration = Duration::from_secs(6);
-
-/// Frames in a million that are dropped, duplicated, reordered, corrupted, truncated and delayed.
-pub(super) type Rates = [u32; 6];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Failure {
@@ -39,20 +36,20 @@ pub(super) enum Failure {
     Panic,
 }
 
-/// All of them, in their order at first.
-const ALL: [Failure; 12] = [
-    Failure::KillTarget,
-    Failure::Reload,
-    Failure::DiskErrors,
-    Failure::LostSync,
-    Failure::Kill,
-    Failure::Panic,
-    Failure::DiskHang,
-    Failure::Cut,
-    Failure::BadFrames,
-    Failure::Suspend,
-    Failure::HeavyLoss,
-    Failure::Silence,
+/// All of them, in their order at first, with their names in results.
+const ALL: [(Failure, &str); 12] = [
+    (Failure::KillTarget, "target killed"),
+    (Failure::Reload, "reloaded"),
+    (Failure::DiskErrors, "disk errors"),
+    (Failure::LostSync, "lost sync"),
+    (Failure::Kill, "killed"),
+    (Failure::Panic, "core panicked"),
+    (Failure::DiskHang, "disk hung"),
+    (Failure::Cut, "cut"),
+    (Failure::BadFrames, "bad frames"),
+    (Failure::Suspend, "suspended"),
+    (Failure::HeavyLoss, "heavy loss"),
+    (Failure::Silence, "silence"),
 ];
 
 /// One step of a failure.
@@ -76,7 +73,7 @@ pub(super) enum Step {
 /// the run stays, so that growth of its memory shows.
 pub(super) fn draw(rng: &mut SeededEntropy, before: usize, target_stays: bool) -> Failure {
     let any = ALL[rng.below(ALL.len() as u64) as usize];
-    match ALL.get(before).copied().unwrap_or(any) {
+    match ALL.get(before).copied().unwrap_or(any).0 {
         Failure::KillTarget | Failure::Panic if target_stays => Failure::Reload,
         failure => failure,
     }
@@ -84,20 +81,7 @@ pub(super) fn draw(rng: &mut SeededEntropy, before: usize, target_stays: bool) -
 
 impl Failure {
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Failure::BadFrames => "bad frames",
-            Failure::HeavyLoss => "heavy loss",
-            Failure::Silence => "silence",
-            Failure::Suspend => "suspended",
-            Failure::Kill => "killed",
-            Failure::KillTarget => "target killed",
-            Failure::Cut => "cut",
-            Failure::Reload => "reloaded",
-            Failure::DiskErrors => "disk errors",
-            Failure::LostSync => "lost sync",
-            Failure::DiskHang => "disk hung",
-            Failure::Panic => "core panicked",
-        }
+        ALL.iter().find(|(one, _)| *one == self).map_or("", |(_, name)| name)
     }
 
     /// Its first step, the step that ends it, and the time between them. The first end is the
@@ -155,11 +139,11 @@ mod tests {
     fn each_failure_comes_once_and_then_the_target_stays() {
         let mut rng = SeededEntropy::new(1);
         let first: Vec<Failure> = (0..ALL.len()).map(|at| draw(&mut rng, at, false)).collect();
-        assert_eq!(first, ALL);
+        assert_eq!(first, ALL.map(|(failure, _)| failure));
         let later =
             |rng: &mut SeededEntropy, stays| (ALL.len()..200).map(|at| draw(rng, at, stays)).collect();
         let (early, late): (Vec<_>, Vec<_>) = (later(&mut rng, false), later(&mut rng, true));
-        assert!(ALL.iter().all(|failure| early.contains(failure)));
+        assert!(ALL.iter().all(|(failure, _)| early.contains(failure)));
         assert!(![Failure::KillTarget, Failure::Panic].iter().any(|one| late.contains(one)));
         assert!(late.contains(&Failure::Kill) && late.contains(&Failure::LostSync));
     }

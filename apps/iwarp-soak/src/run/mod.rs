@@ -18,7 +18,7 @@ use ironwarp_types::{Entropy, SeededEntropy};
 use serde_json::{Value, json};
 
 use crate::args::{Args, Role};
-use crate::end::{self, DiskState, HOSTS};
+use crate::end::{self, DiskState, HOSTS, Order};
 use configs::Setup;
 use failures::{Failure, SPAN_MAX, Step};
 use process::Process;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliExit> {
     let stop = on_interrupt().map_err(CliExit::Failed)?;
     let seed = match args.seed {
         Some(seed) => seed,
-        None => draw_seed().map_err(|error| CliExit::failed(format!("no entropy: {error}")))?,
+        None => getrandom::u64().map_err(|error| CliExit::failed(format!("no entropy: {error}")))?,
     };
     print_stdout(format_args!("seed {seed}\n"));
     let mut run = Run::start(args.calm, seed).map_err(CliExit::failed)?;
@@ -63,12 +63,6 @@ pub(crate) fn run(args: &Args) -> Result<(), CliExit> {
         return Ok(());
     }
     Err(CliExit::failed(format!("{} faults, with seed {seed}:\n  {}", faults.len(), faults.join("\n  "))))
-}
-
-fn draw_seed() -> std::io::Result<u64> {
-    let mut bytes = [0; 8];
-    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
-    Ok(u64::from_le_bytes(bytes))
 }
 
 struct Run {
@@ -131,7 +125,7 @@ impl Run {
             }
             std::thread::sleep(TICK);
         }
-        end.order("go");
+        end.order(Order::Go);
         Ok(end)
     }
 
@@ -178,10 +172,7 @@ impl Run {
             self.last_failure = Some(Instant::now());
         }
         match step {
-            Step::Faults(rates) => {
-                let line = format!("faults {}", rates.map(|rate| rate.to_string()).join(" "));
-                self.ends.iter_mut().for_each(|end| end.order(&line));
-            }
+            Step::Faults(rates) => self.ends.iter_mut().for_each(|end| end.order(Order::Faults(rates))),
             Step::Suspend(end) => self.ends[end].signal(nix::sys::signal::Signal::SIGSTOP),
             Step::Resume(end) => self.ends[end].signal(nix::sys::signal::Signal::SIGCONT),
             Step::Kill(end) => {
@@ -197,21 +188,19 @@ impl Run {
                 }
                 self.last_failure = Some(Instant::now());
             }
-            Step::Reload => self.ends[0].order("reload"),
+            Step::Reload => self.ends[0].order(Order::Reload),
             Step::Disk(state) => {
                 self.last_disk_fault = Some(Instant::now());
                 self.is_disk_bad = state != DiskState::default();
-                self.ends[0].order(&state.line());
+                self.ends[0].order(Order::Disk(state));
             }
             Step::Reopen => {
                 self.apply(Step::Disk(DiskState::default()));
-                self.ends[0].order("reload");
+                self.ends[0].order(Order::Reload);
             }
             Step::Panic => {
                 self.watch();
-                let order = DiskState { panic: true, ..DiskState::default() }.line();
-                let ended = self.ends[0].panic(&order);
-                self.faults.extend(ended.err());
+                self.faults.extend(self.ends[0].panic().err());
                 self.end_is_gone(0);
             }
         }
@@ -267,7 +256,7 @@ impl Run {
         for mut end in std::mem::take(&mut self.ends).into_iter().rev() {
             self.faults.extend(end.samples.growth().map(|growth| format!("{}: {growth}", end.name())));
             memory.insert(end.name().to_owned(), end.samples.json());
-            end.order("stop");
+            end.order(Order::Stop);
             let deadline = Instant::now() + STOP_TIMEOUT;
             while end.exited().is_none() {
                 end.read_reports();

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::configs::Setup;
 use super::samples::Samples;
 use crate::args::Role;
+use crate::end::{DiskState, Order};
 
 /// The time that a target has to end after a panic of a core: it closes its other connections.
 const PANIC_TIMEOUT: Duration = Duration::from_secs(40);
@@ -106,8 +107,8 @@ impl Process {
     }
 
     /// Sends an order. A process that is gone is found by [`Process::exited`].
-    pub(super) fn order(&mut self, line: &str) {
-        let _ = writeln!(self.orders, "{line}").and_then(|()| self.orders.flush());
+    pub(super) fn order(&mut self, order: Order) {
+        let _ = writeln!(self.orders, "{}", json!(order)).and_then(|()| self.orders.flush());
     }
 
     pub(super) fn signal(&self, signal: Signal) {
@@ -123,8 +124,8 @@ impl Process {
     }
 
     /// Orders a panic of a core, and waits for the end that must follow.
-    pub(super) fn panic(&mut self, order: &str) -> Result<(), String> {
-        self.order(order);
+    pub(super) fn panic(&mut self) -> Result<(), String> {
+        self.order(Order::Disk(DiskState { panic: true, ..DiskState::default() }));
         let deadline = Instant::now() + PANIC_TIMEOUT;
         while self.child.try_wait().ok().flatten().is_none() {
             self.read_reports();
