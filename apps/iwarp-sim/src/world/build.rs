@@ -6,10 +6,11 @@ use ironwarp_sim::SimNet;
 use ironwarp_types::MacAddr;
 
 use super::host_clock::HostClock;
-use super::{Host, SimNode, Switch, World};
+use super::{Host, Switch, World};
 use crate::app::{App, Oracle};
 use crate::hostile::Hostile;
 use crate::plan::{Fault, Plan};
+use crate::tcp::SharedNode;
 use crate::text;
 use crate::wire::FrameChecker;
 
@@ -49,8 +50,8 @@ impl World {
             world.add_host(number, queues).map_err(|error| format!("host {number}: {error}"))?;
         }
         if let (Some(hostile), Some(port)) = (&plan.hostile, hostile_port) {
-            let node = SimNode::Hostile(Box::new(Hostile::new(plan, hostile, port, &world.oracle)));
-            world.net.add_node(node, &[world.ports[plan.hosts.len()]]);
+            let node = Hostile::new(plan, hostile, port, &world.oracle);
+            world.net.add_node(Box::new(node), &[world.ports[plan.hosts.len()]]);
         }
         Ok(world)
     }
@@ -87,7 +88,7 @@ impl World {
         let devices = plan.hosts.iter().map(|host| &host.device);
         let devices = devices.chain(plan.hostile.iter().map(|hostile| &hostile.device));
         let macs: Vec<MacAddr> = devices.map(|device| device.mac).collect();
-        self.net.add_node(SimNode::Switch(Switch::new(switch_ports, macs)), &ids);
+        self.net.add_node(Box::new(Switch::new(switch_ports, macs)), &ids);
     }
 
     fn add_host(&mut self, number: usize, queues: Vec<MemoryPort>) -> Result<(), String> {
@@ -97,8 +98,8 @@ impl World {
         let built = builder.build_replayable_cores(queues, clock.clone(), plan.secret);
         let built = built.map_err(text)?;
         let app = App::new(number, &built.0, plan, &self.plan.common, &self.oracle).map_err(text)?;
-        let host = Host::new(number, clock, built, app, &self.oracle, plan);
-        self.hosts.push(self.net.add_node(SimNode::Host(Box::new(host)), &[self.ports[number]]));
+        let host = SharedNode::new(Host::new(number, clock, built, app, &self.oracle, plan));
+        self.hosts.push((self.net.add_node(Box::new(host.clone()), &[self.ports[number]]), host));
         Ok(())
     }
 }

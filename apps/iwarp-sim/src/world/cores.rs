@@ -7,7 +7,6 @@
 use ironwarp::{ResourceUsage, Worker};
 use ironwarp_types::{Nanos, SeededEntropy};
 
-use super::host::earlier;
 use super::host_clock::HostClock;
 use crate::app::App;
 use crate::plan::HostPlan;
@@ -51,14 +50,14 @@ impl Cores {
         let (mut work, mut next) = (0, None);
         for core in self.order() {
             if self.is_stalled(now, core) {
-                next = earlier(next, Some(self.stalled_until[core]));
+                next = next.into_iter().chain([self.stalled_until[core]]).min();
                 continue;
             }
             let polled = self.workers[core].poll(self.budget);
             app.on_core_polled();
             work += polled.work;
             let deadline = polled.next_deadline.map(|deadline| clock.to_simulation(now, deadline));
-            next = earlier(next, deadline);
+            next = next.into_iter().chain(deadline).min();
         }
         let again = self.workers.len() > 1 && work > 0;
         (work, if again { Some(now) } else { next })

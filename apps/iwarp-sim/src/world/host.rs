@@ -56,7 +56,7 @@ impl Node for Host {
         if self.app.is_due(now) && self.app.poll(now) {
             return Some(now);
         }
-        earlier(next, self.app.next_poll())
+        next.into_iter().chain(self.app.next_poll()).min()
     }
 
     fn check(&self) -> Result<(), String> {
@@ -64,13 +64,5 @@ impl Node for Host {
             return Err(fault.clone());
         }
         self.oracle.borrow().fault.clone().map_or(Ok(()), Err)
-    }
-}
-
-/// The earlier of two optional times.
-pub(super) fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
     }
 }

@@ -21,8 +21,8 @@ pub use host::Host;
 pub use switch::Switch;
 
 use crate::app::{SharedOracle, Totals};
-use crate::hostile::Hostile;
 use crate::plan::{Change, Plan};
+use crate::tcp::SharedNode;
 use crate::text;
 
 /// The result of a run that passed.
@@ -36,37 +36,11 @@ pub struct Outcome {
     pub took: Nanos,
 }
 
-/// A host or a switch.
-pub enum SimNode {
-    Host(Box<Host>),
-    /// A host that attacks the others.
-    Hostile(Box<Hostile>),
-    Switch(Switch),
-}
-
-impl Node for SimNode {
-    fn poll(&mut self, now: Nanos) -> Option<Nanos> {
-        match self {
-            SimNode::Host(host) => host.poll(now),
-            SimNode::Hostile(host) => host.poll(now),
-            SimNode::Switch(switch) => switch.poll(now),
-        }
-    }
-
-    fn check(&self) -> Result<(), String> {
-        match self {
-            SimNode::Host(host) => host.check(),
-            SimNode::Hostile(host) => host.check(),
-            SimNode::Switch(switch) => switch.check(),
-        }
-    }
-}
-
 /// Everything that a plan describes.
 pub struct World {
-    net: SimNet<SimNode>,
+    net: SimNet<Box<dyn Node>>,
     oracle: SharedOracle,
-    hosts: Vec<NodeId>,
+    hosts: Vec<(NodeId, SharedNode<Host>)>,
     ports: Vec<PortId>,
     /// The queues of each host's device.
     devices: Vec<Vec<MemoryControl>>,
@@ -115,22 +89,17 @@ impl World {
             }
             Change::TxBurst { host, frames } => self.on_queues(*host, |queue| queue.limit_tx_burst(*frames)),
             Change::Stall { host, core, until } => {
-                if let SimNode::Host(node) = self.net.node_mut(self.hosts[*host]) {
-                    node.cores.stall(*core, *until);
-                }
+                self.hosts[*host].1.borrow_mut().cores.stall(*core, *until)
             }
             Change::Clock { host, ahead } => {
-                if let SimNode::Host(node) = self.net.node_mut(self.hosts[*host]) {
-                    node.clock.set_ahead(*ahead);
-                }
-                self.net.wake(self.hosts[*host]);
+                let (id, node) = &self.hosts[*host];
+                node.borrow().clock.set_ahead(*ahead);
+                self.net.wake(*id);
             }
             Change::Restart { host } => {
-                let now = self.net.now();
-                if let SimNode::Host(node) = self.net.node_mut(self.hosts[*host]) {
-                    node.restart(now)?;
-                }
-                self.net.wake(self.hosts[*host]);
+                let (id, node) = &self.hosts[*host];
+                node.borrow_mut().restart(self.net.now())?;
+                self.net.wake(*id);
             }
         }
         Ok(())
@@ -168,18 +137,14 @@ impl World {
     fn close(&mut self) -> Result<(), String> {
         // Objects that were destroyed last are still being released.
         self.net.run_until(self.net.now() + QUIET_TIME).map_err(text)?;
-        for id in self.hosts.clone() {
-            if let SimNode::Host(host) = self.net.node_mut(id) {
-                host.close()?;
-            }
-        }
+        self.hosts.iter().try_for_each(|(_, host)| host.borrow_mut().close())?;
         self.wake_all();
         let until = self.net.now() + self.plan.time_wait + CLOSE_TIME;
         self.net.run_until(until).map_err(text)?;
         self.wake_all();
         self.net.run_until(until + Nanos::from_millis(1)).map_err(text)?;
-        for (number, id) in self.hosts.clone().into_iter().enumerate() {
-            let SimNode::Host(host) = self.net.node(id) else { continue };
+        for (number, (_, host)) in self.hosts.iter().enumerate() {
+            let host = host.borrow();
             let held = host.cores.resource_usage();
             if let Some(held) = held.into_iter().find(|held| *held != ResourceUsage::default()) {
                 return Err(format!("host {number} still holds {held:?}"));
@@ -226,8 +191,8 @@ impl World {
     }
 
     fn wake_all(&mut self) {
-        for id in self.hosts.clone() {
-            self.net.wake(id);
+        for (id, _) in &self.hosts {
+            self.net.wake(*id);
         }
     }
 }
