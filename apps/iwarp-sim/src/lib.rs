@@ -24,6 +24,8 @@ pub mod trial;
 mod wire;
 mod world;
 
+pub use world::Switch;
+
 pub(crate) fn text(error: impl core::fmt::Display) -> String {
     error.to_string()
 }

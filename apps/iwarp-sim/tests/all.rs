@@ -1,5 +1,4 @@
-//! The tests that need no process of their own, as one program: each program is compiled and linked
-//! with the whole stack.
+//! All tests of the crate as one program: each program is compiled and linked with the whole stack.
 
 mod adversaries;
 mod command_line;

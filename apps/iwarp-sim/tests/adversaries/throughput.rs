@@ -8,7 +8,9 @@
 use std::sync::OnceLock;
 
 use ironwarp_types::Nanos;
-use iwarp_sim::adversary::{Adversary, Beside, Habit, Kept, Needs};
+use iwarp_sim::adversary::{Adversary, Habit, Needs};
+
+use super::beside::{Beside, Kept};
 
 /// Connections of the attacker.
 const CONNS: u16 = 8;

@@ -5,8 +5,8 @@ use ironwarp_port::memory::{MemoryConfig, MemoryPort};
 use ironwarp_sim::{LinkConfig, Node, PortId, SimNet};
 use ironwarp_types::Nanos;
 
-use crate::tcp::link_address;
-use crate::world::Switch;
+use iwarp_sim::Switch;
+use iwarp_sim::tcp::link_address;
 
 pub const CLIENT: u8 = 1;
 pub const SERVER: u8 = 2;

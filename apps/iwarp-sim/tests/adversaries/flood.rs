@@ -6,7 +6,7 @@ use ironwarp_sim::Node;
 use ironwarp_testkit::{ConnState, FIN, Frames, Route, Segment};
 use ironwarp_types::Nanos;
 
-use crate::adversary::{Adversary, Needs, PORT, Peer, Place, RawWire, packets};
+use iwarp_sim::adversary::{Adversary, Needs, PORT, Peer, Place, RawWire, packets};
 
 /// A hostile host.
 pub struct Visitors {

@@ -16,13 +16,16 @@ use ironwarp_sim::Node;
 use ironwarp_stats::Counter;
 use ironwarp_tcp::{TcpConfig, Transport};
 use ironwarp_types::Nanos;
-use iwarp_sim::adversary::star::{ATTACKER, CLIENT, FRAME_COST, SERVER, StarNet, device, star};
-use iwarp_sim::adversary::{Adversary, PORT, Place, Schedule, Visitors};
+use iwarp_sim::adversary::{Adversary, PORT, Place};
 use iwarp_sim::tcp::{Connector, EndCounts, IronwarpNode, IronwarpSetup, SharedNode, Task};
+
+use super::flood::{Schedule, Visitors};
+use super::star::{ATTACKER, CLIENT, FRAME_COST, SERVER, StarNet, device, star};
 
 struct Counting;
 
 thread_local! {
+    /// The thread runs a node whose allocations are counted. The other tests' threads never do.
     static WATCHING: Cell<bool> = const { Cell::new(false) };
 }
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);

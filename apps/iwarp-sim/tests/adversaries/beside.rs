@@ -4,23 +4,18 @@
 //! The client and the server write into each other's memory over four connections, which fills the
 //! client's cable in both directions. The server's core is busy for [`FRAME_COST`] with an honest
 //! frame, and for each frame of the hostile host as much longer as the packets of its kind cost
-//! more instructions than an honest one ([`Bounds`](super::Bounds)). All frames of the hostile host
-//! cost that, those of its handshakes too.
-
-mod flood;
-pub mod star;
-
-pub use flood::{Schedule, Visitors};
+//! more instructions than an honest one (`iwarp_sim::adversary::Bounds`). All frames of the hostile
+//! host cost that, those of its handshakes too.
 
 use ironwarp::{Config, ResourceUsage};
 use ironwarp_sim::PortId;
 use ironwarp_types::Nanos;
 
-use super::Adversary;
-use super::host::Host;
-use crate::tcp::{SharedNode, link_address};
-use crate::text;
-use star::{ATTACKER, CLIENT, FRAME_COST, FRAMES, RING_FRAMES, SERVER, StarNet, star};
+use iwarp_sim::adversary::{Adversary, Host};
+use iwarp_sim::tcp::{SharedNode, link_address};
+
+use super::flood::{Schedule, Visitors};
+use super::star::{ATTACKER, CLIENT, FRAME_COST, FRAMES, RING_FRAMES, SERVER, StarNet, star};
 
 /// The connections have reached their steady rate by then.
 const START: Nanos = Nanos::from_millis(20);
@@ -44,6 +39,7 @@ pub struct Kept {
     /// Hostile packets, those in reply included, and those that found no room in the server's
     /// receive ring.
     pub hostile: u64,
+    #[expect(dead_code, reason = "the tests print it")]
     pub refused: u64,
     /// The attacker's connections that send packets of the kind, and those that the server has
     /// ended.
@@ -99,9 +95,9 @@ impl Beside {
 
     /// Runs the hosts through the time of the attack.
     pub fn run(mut self) -> Result<Kept, String> {
-        self.net.run_until(START).map_err(text)?;
+        self.net.run_until(START).map_err(|error| error.to_string())?;
         let before = self.written_bytes();
-        self.net.run_until(START + ATTACK).map_err(text)?;
+        self.net.run_until(START + ATTACK).map_err(|error| error.to_string())?;
         let bytes = self.written_bytes() - before;
         let (client, server) = (self.client.borrow(), self.server.borrow());
         let mut kept = Kept {
