@@ -35,10 +35,10 @@ install_packages() {
 }
 
 # build_options OPTION...: prints cargo's options that select what a script needs. With IRONWARP_WHOLE_BUILD set they select
-# all that `cargo test --workspace` builds: features, and so artefacts, are the same then, and one build serves all.
+# what stage build of test.sh does, but no tests: features, and so artefacts, are the same then, and one build serves all.
 build_options() {
     if [ -n "${IRONWARP_WHOLE_BUILD:-}" ]; then
-        echo --workspace --lib --bins --tests --examples
+        echo --workspace --lib --bins --examples
     else
         echo "$@"
     fi

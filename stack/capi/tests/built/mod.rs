@@ -38,7 +38,7 @@ pub fn library() -> &'static Path {
 /// `scripts/packages.sh` does.
 fn build() -> PathBuf {
     let selected: &[&str] = match std::env::var_os("IRONWARP_WHOLE_BUILD") {
-        Some(_) => &["--workspace", "--lib", "--bins", "--tests", "--examples"],
+        Some(_) => &["--workspace", "--lib", "--bins", "--examples"],
         None => &["-p", "ironwarp-capi"],
     };
     let output = Command::new(env!("CARGO"))

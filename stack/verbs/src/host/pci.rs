@@ -38,7 +38,7 @@ impl Host {
     }
 
     /// Returns whether vfio-pci has a card.
-    #[cfg(feature = "dpdk")]
+    #[cfg(any(feature = "dpdk", test))]
     pub(crate) fn is_vfio(&self, address: &str) -> bool {
         let driver = format!("sys/bus/pci/devices/{}/driver", with_domain(address));
         self.link_target(&driver).as_deref() == Some("vfio-pci")

@@ -208,7 +208,6 @@ fn a_card_with_the_wrong_driver_is_reported_with_the_remedy() {
     names(&machine.only(Severity::Fault, PCI, ""), &["no driver", "nic.sh bind"]);
 }
 
-#[cfg(feature = "dpdk")]
 #[test]
 fn a_card_is_under_vfio_if_vfio_pci_is_bound_to_it() {
     let machine = Machine::new();
