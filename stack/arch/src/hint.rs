@@ -55,15 +55,21 @@ pub fn prefetch_read_all<T>(what: &T) {
 /// processor other than x86-64.
 #[inline(always)]
 pub fn prefetch_write<T: ?Sized>(what: &T) {
+    prefetch_address_for_write(core::ptr::from_ref(what).cast());
+}
+
+/// [`prefetch_write`] of the cache line at an address, which may lie anywhere.
+#[inline(always)]
+pub fn prefetch_address_for_write(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch of any address is allowed and changes no memory. A processor without this
     // one treats it as a no-op. The compiler would replace the intrinsic by a plain prefetch unless
     // the function enables the feature.
     unsafe {
-        core::arch::asm!("prefetchw [{}]", in(reg) core::ptr::from_ref(what).cast::<u8>(), options(nostack, preserves_flags, readonly));
+        core::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = what;
+    let _ = address;
 }
 
 /// Moves the first cache line of `what`, which this core has just written, to the shared cache,

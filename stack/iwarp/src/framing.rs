@@ -66,30 +66,39 @@ pub trait Framing: Default + Serialize + DeserializeOwned {
     fn finds_frames_out_of_order(&self) -> bool;
 }
 
+/// The most octets in front of a payload: those of the longest DDP header and of a length.
+const HEAD_BYTES_MAX: usize = 32;
+
 /// A frame that ends in a CRC-32C, before its headers and its payload are written.
 pub struct OnePassFrame<'a> {
     kernel: Kernel,
-    /// What is in front of the ULPDU, and the headers.
-    head: &'a mut [u8],
+    /// What is in front of the ULPDU, and the headers: here until the frame is complete, since to
+    /// read them back from the frame would wait for its cache line.
+    head: [u8; HEAD_BYTES_MAX],
     headers_at: usize,
+    /// Where they go.
+    place: &'a mut [u8],
     payload: &'a mut [u8],
     crc: &'a mut [u8; size_of::<u32>()],
 }
 
 impl<'a> OnePassFrame<'a> {
-    /// Returns the frame in `frame`, all of it: `head_bytes`, of which those from `headers_at` are
-    /// headers, the payload, the CRC. All lengths are even. `None` if the processor needs several
-    /// passes.
-    pub fn new(frame: &'a mut [u8], head_bytes: usize, headers_at: usize) -> Option<Self> {
+    /// Returns the frame in `frame`, all of it: `front`, headers of `header_bytes`, the payload,
+    /// the CRC. All lengths are even. `None` if the processor needs several passes, or the headers
+    /// are longer than any.
+    pub fn new(frame: &'a mut [u8], front: &[u8], header_bytes: usize) -> Option<Self> {
         let kernel = Kernel::detect()?;
         let (covered, crc) = frame.split_last_chunk_mut()?;
-        let (head, payload) = covered.split_at_mut_checked(head_bytes)?;
-        Some(OnePassFrame { kernel, head, headers_at, payload, crc })
+        let headers_at = front.len();
+        let (place, payload) = covered.split_at_mut_checked(headers_at + header_bytes)?;
+        let mut head = [0; HEAD_BYTES_MAX];
+        head.get_mut(..place.len())?.get_mut(..headers_at)?.copy_from_slice(front);
+        Some(OnePassFrame { kernel, head, headers_at, place, payload, crc })
     }
 
     /// Returns the octets of the headers. They must be written before the payload.
     pub fn headers(&mut self) -> &mut [u8] {
-        self.head.get_mut(self.headers_at..).unwrap_or_default()
+        self.head.get_mut(self.headers_at..self.place.len()).unwrap_or_default()
     }
 
     /// Copies the payload with `copy`, which continues a CRC, and completes the frame. Returns its
@@ -98,11 +107,13 @@ impl<'a> OnePassFrame<'a> {
         self,
         copy: impl FnOnce(Kernel, u32, &mut [u8]) -> Result<CrcAndSum, E>,
     ) -> Result<(usize, u32), E> {
-        let OnePassFrame { kernel, head, payload, crc: field, .. } = self;
+        let OnePassFrame { kernel, head, place, payload, crc: field, .. } = self;
+        let head = head.get(..place.len()).unwrap_or_default();
+        place.copy_from_slice(head);
         let CrcAndSum { crc, sum } = copy(kernel, crc32c(head), payload)?;
         *field = crc.to_le_bytes();
         // All three have even lengths.
-        let sum = checksum::sum(head) + sum + checksum::sum(field);
-        Ok((head.len() + payload.len() + field.len(), sum))
+        let sum = checksum::sum(head) + sum + checksum::sum(&crc.to_le_bytes());
+        Ok((place.len() + payload.len() + field.len(), sum))
     }
 }

@@ -29,6 +29,12 @@ pub trait Frame: Sized + 'static {
     /// Replaces the device's receive metadata, after the bytes were changed or copied.
     fn set_rx(&mut self, rx: RxMeta);
 
+    /// Returns whether the peer of a device may read and change the bytes before they are sent:
+    /// such a frame is for that device alone.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Fixes the bytes and states what the device must fill in.
     fn seal(self, tx: TxMeta) -> Self::Sealed;
 }

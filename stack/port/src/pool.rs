@@ -9,11 +9,18 @@
 //! Whether a buffer is free is looked up one by one. [`Pool::take`] looks at [`SEARCH`] buffers at
 //! most and returns `None` if it finds no free one; the next call searches on. [`Pool::take_any`]
 //! looks at all of them.
+//!
+//! The bytes of a buffer are on the heap, or in shared memory ([`Pool::over`]), where a frame is
+//! sent as it lies. A peer may change shared bytes at any time. So what is read back from such a
+//! frame decides nothing: it is copied, to be retransmitted for example, and never parsed.
 #![allow(unsafe_code)]
 
 use core::cell::UnsafeCell;
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::Arc;
+
+use ironwarp_arch::prefetch_address_for_write;
 
 use crate::{Checksum, Frame, RxMeta, Sealed, TxMeta};
 
@@ -22,25 +29,49 @@ const WINDOW_MIN: usize = 64;
 /// Buffers in use after which a call gives up.
 const SEARCH: usize = 128;
 
+const CACHE_LINE_BYTES: usize = 64;
+
 /// The initial value of all bytes, so that a sender that leaves bytes unwritten is noticed.
 const UNWRITTEN: u8 = 0xa5;
 
+/// What owns shared memory.
+pub(crate) type Owner = Arc<dyn Send + Sync>;
+
 /// The bytes of one frame.
 struct Buffer {
-    bytes: Box<[UnsafeCell<u8>]>,
+    bytes: NonNull<[UnsafeCell<u8>]>,
+    /// The owner of the bytes; `None`: they are a box of this buffer.
+    owner: Option<Owner>,
     /// The receive metadata of the frame, as [`pack`] stores it. Here, so that a frame is two
     /// words.
     rx: AtomicU64,
 }
 
+// SAFETY: the bytes are the buffer's own, as those of a box, or live as long as `owner`.
+unsafe impl Send for Buffer {}
 // SAFETY: bytes are written through a `PoolFrame` alone, which is the only frame of its buffer and
 // has `&mut` access; all other access reads. See `PoolFrame`.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
     fn new(bytes: usize) -> Arc<Self> {
-        let bytes = vec![UNWRITTEN; bytes].into_iter().map(UnsafeCell::new).collect();
-        Arc::new(Buffer { bytes, rx: AtomicU64::new(NO_RX) })
+        let bytes: Box<[_]> = vec![UNWRITTEN; bytes].into_iter().map(UnsafeCell::new).collect();
+        Arc::new(Buffer { bytes: NonNull::from(Box::leak(bytes)), owner: None, rx: AtomicU64::new(NO_RX) })
+    }
+
+    #[inline(always)]
+    fn cells(&self) -> &[UnsafeCell<u8>] {
+        // SAFETY: valid until the buffer is dropped.
+        unsafe { self.bytes.as_ref() }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.owner.is_none() {
+            // SAFETY: it was leaked from a box in `new`, and nobody else has it.
+            drop(unsafe { Box::from_raw(self.bytes.as_ptr()) });
+        }
     }
 }
 
@@ -56,8 +87,36 @@ pub(crate) struct Pool {
 impl Pool {
     /// Creates a pool of `frames` buffers of `frame_bytes` each.
     pub(crate) fn new(frames: usize, frame_bytes: usize) -> Self {
-        let buffers = (0..frames).map(|_| Buffer::new(frame_bytes));
-        Pool { buffers: buffers.collect(), next: 0, window: WINDOW_MIN.min(frames), busy: 0 }
+        Self::of((0..frames).map(|_| Buffer::new(frame_bytes)).collect())
+    }
+
+    /// Creates a pool over shared memory.
+    ///
+    /// # Safety
+    /// The buffers do not overlap and are valid for reads and writes as long as `owner` lives. This
+    /// process accesses them through frames of the pool alone.
+    pub(crate) unsafe fn over(
+        buffers: impl Iterator<Item = NonNull<[UnsafeCell<u8>]>>,
+        owner: &Owner,
+    ) -> Self {
+        let buffer =
+            |bytes| Arc::new(Buffer { bytes, owner: Some(owner.clone()), rx: AtomicU64::new(NO_RX) });
+        Self::of(buffers.map(buffer).collect())
+    }
+
+    fn of(buffers: Arc<[Arc<Buffer>]>) -> Self {
+        let window = WINDOW_MIN.min(buffers.len());
+        Pool { buffers, next: 0, window, busy: 0 }
+    }
+
+    /// Fetches the first `bytes` bytes of the buffer that is taken next, for writing.
+    #[inline]
+    pub(crate) fn prefetch_next(&self, bytes: usize) {
+        let Some(next) = self.buffers.get(self.next) else { return };
+        let cells = next.cells();
+        for line in (0..bytes.min(cells.len())).step_by(CACHE_LINE_BYTES) {
+            prefetch_address_for_write(cells.as_ptr().cast::<u8>().wrapping_add(line));
+        }
     }
 
     /// Takes a free buffer, as an empty frame without receive metadata.
@@ -125,6 +184,11 @@ impl Pool {
         self.search().or_else(|| self.buffers.iter().find_map(PoolFrame::over))
     }
 
+    /// Returns whether all buffers are free.
+    pub(crate) fn is_free(&self) -> bool {
+        self.buffers.iter().all(is_free)
+    }
+
     /// Returns the number of free buffers. Walks all of them.
     pub(crate) fn free_frames(&self) -> usize {
         self.level().free_frames()
@@ -190,7 +254,7 @@ impl PoolFrame {
     /// is shorter.
     #[inline(always)]
     pub(crate) fn set(&mut self, bytes: &[u8]) -> bool {
-        let Some(cells) = self.buffer.bytes.get(..bytes.len()) else { return false };
+        let Some(cells) = self.buffer.cells().get(..bytes.len()) else { return false };
         self.len = bytes.len() as u32;
         // SAFETY: as in `bytes_mut`, of as many bytes. Nobody else borrows this buffer, so they do
         // not overlap.
@@ -205,7 +269,7 @@ impl PoolFrame {
     #[inline(always)]
     pub(crate) fn extend(&mut self, more: usize) -> Option<&mut [u8]> {
         let start = self.len as usize;
-        let end = start.checked_add(more).filter(|end| *end <= self.buffer.bytes.len())?;
+        let end = start.checked_add(more).filter(|end| *end <= self.buffer.cells().len())?;
         self.len = end as u32;
         self.bytes_mut().get_mut(start..)
     }
@@ -221,7 +285,7 @@ impl Frame for PoolFrame {
 
     #[inline]
     fn bytes_mut(&mut self) -> &mut [u8] {
-        let cells = self.buffer.bytes.get(..self.len as usize).unwrap_or_default();
+        let cells = self.buffer.cells().get(..self.len as usize).unwrap_or_default();
         // SAFETY: this frame is the only one with the buffer: the pool hands a buffer out only if
         // no other reference exists, a `PoolFrame` cannot be cloned, and the pool itself never
         // looks at the bytes. The frame is borrowed mutably. The pool's check synchronises with the
@@ -231,12 +295,12 @@ impl Frame for PoolFrame {
 
     #[inline]
     fn capacity(&self) -> usize {
-        self.buffer.bytes.len()
+        self.buffer.cells().len()
     }
 
     #[inline]
     fn resize(&mut self, len: usize) {
-        self.len = len.min(self.buffer.bytes.len()) as u32;
+        self.len = len.min(self.buffer.cells().len()) as u32;
     }
 
     #[inline(always)]
@@ -247,6 +311,10 @@ impl Frame for PoolFrame {
     #[inline]
     fn set_rx(&mut self, rx: RxMeta) {
         self.buffer.rx.store(pack(rx), Ordering::Relaxed);
+    }
+
+    fn is_shared(&self) -> bool {
+        self.buffer.owner.is_some()
     }
 
     #[inline]
@@ -288,7 +356,7 @@ impl Sealed for PoolSealed {
 
 #[inline]
 fn bytes_of(buffer: &Buffer, len: u32) -> &[u8] {
-    let cells = buffer.bytes.get(..len as usize).unwrap_or_default();
+    let cells = buffer.cells().get(..len as usize).unwrap_or_default();
     // SAFETY: nobody writes: the writer needs a `PoolFrame` of this buffer, borrowed mutably.
     // Either the caller borrows that frame, or it was sealed and no `PoolFrame` of the buffer
     // exists until all clones are dropped.
@@ -426,6 +494,35 @@ mod tests {
         assert_eq!(frame.bytes(), [3; 10]);
         frame.resize(12);
         assert_eq!(frame.seal(TxMeta::default()).bytes(), [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 7, 7]);
+    }
+
+    #[test]
+    fn frames_over_shared_memory_keep_its_owner_until_the_last_one_goes() {
+        let memory: Box<[UnsafeCell<u8>]> = (0..256).map(|_| UnsafeCell::new(0)).collect();
+        let start = NonNull::from(Box::leak(memory));
+        let owner: Owner = Arc::new(());
+        let buffer = |number: usize| {
+            // SAFETY: inside the 256 bytes.
+            let first = unsafe { start.cast::<UnsafeCell<u8>>().add(number * 64) };
+            NonNull::slice_from_raw_parts(first, 64)
+        };
+        // SAFETY: four buffers side by side, which nothing else uses before the pool has gone.
+        let mut pool = unsafe { Pool::over((0..4).map(buffer), &owner) };
+        let mut frames: Vec<_> = (0..4).map_while(|_| pool.take()).collect();
+        assert!(pool.take().is_none() && !pool.is_free());
+        for (number, frame) in (0..).zip(&mut frames) {
+            assert!(frame.is_shared() && frame.set(&[number; 64]) && !frame.set(&[0; 65]));
+            pool.prefetch_next(usize::MAX);
+        }
+        let sealed: Vec<_> = frames.into_iter().map(|frame| frame.seal(TxMeta::default())).collect();
+        assert!((0..).zip(&sealed).all(|(number, sealed)| sealed.bytes() == [number; 64]));
+        drop(pool);
+        assert_eq!(Arc::strong_count(&owner), 5);
+        drop(sealed);
+        assert_eq!(Arc::strong_count(&owner), 1);
+        // SAFETY: leaked above, and the pool has gone.
+        drop(unsafe { Box::from_raw(start.as_ptr()) });
+        assert!(!Pool::new(1, 64).take().unwrap().is_shared());
     }
 
     #[test]

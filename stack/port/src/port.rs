@@ -27,6 +27,14 @@ pub trait Port: 'static {
     /// Returns an empty frame from the transmit pool, or `None` if the pool is empty.
     fn alloc(&mut self) -> Option<Self::Frame>;
 
+    /// [`Port::alloc`] of a frame that will be about as long as the link allows. A device may
+    /// return a buffer that it sends without a copy, where a peer can change what was written. So
+    /// it is written once, and read again only to be copied.
+    #[inline]
+    fn alloc_long(&mut self) -> Option<Self::Frame> {
+        self.alloc()
+    }
+
     /// Returns the state of the link. Some drivers ask the kernel. A device without a link to watch
     /// is always up.
     fn link(&self) -> LinkState {

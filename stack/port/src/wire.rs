@@ -115,6 +115,12 @@ impl<P: Port> Wire<P> {
         self.port.alloc()
     }
 
+    /// [`Wire::alloc`] of a frame that will be long; see [`Port::alloc_long`].
+    #[inline]
+    pub fn alloc_long(&mut self) -> Option<P::Frame> {
+        self.port.alloc_long()
+    }
+
     /// Returns whether a data frame may be pushed now. Flushes first when the burst is full.
     #[inline]
     pub fn has_room(&mut self) -> bool {

@@ -109,13 +109,8 @@ impl Kernel {
     /// Returns the CRC of the bytes of `crc` followed by `bytes`, and the sum of `bytes`.
     #[inline]
     pub fn read(self, crc: u32, bytes: &[u8]) -> CrcAndSum {
-        if bytes.len() < BYTES_MIN {
-            return CrcAndSum { crc: crc32c_append(crc, bytes), sum: checksum::sum(bytes) };
-        }
-        let (whole, rest) = bytes.split_at(bytes.len() & !63);
-        // SAFETY: `whole` is as many vectors, four at least; nothing is written.
-        let front = unsafe { self.run::<false>(crc, whole.as_ptr(), core::ptr::null_mut(), whole.len()) };
-        front.then(rest)
+        // SAFETY: the bytes are borrowed; nothing is written.
+        unsafe { self.run::<false>(crc, bytes.as_ptr(), core::ptr::null_mut(), bytes.len()) }
     }
 
     /// Copies `bytes` bytes and returns the CRC of the bytes of `crc` followed by them, and their
@@ -126,21 +121,12 @@ impl Kernel {
     /// `from` is valid for reads and `to` for writes of `bytes` bytes, and they do not overlap.
     #[inline]
     pub unsafe fn copy(self, crc: u32, from: *const u8, to: *mut u8, bytes: usize) -> CrcAndSum {
-        let whole = if bytes < BYTES_MIN { 0 } else { bytes & !63 };
-        // SAFETY: both pointers by the caller. The rest is read back from the copy, which nobody
-        // else writes.
-        unsafe {
-            let front = match whole {
-                0 => CrcAndSum { crc, sum: 0 },
-                _ => self.run::<true>(crc, from, to, whole),
-            };
-            to.add(whole).copy_from_nonoverlapping(from.add(whole), bytes - whole);
-            front.then(core::slice::from_raw_parts(to.add(whole), bytes - whole))
-        }
+        // SAFETY: by the caller.
+        unsafe { self.run::<true>(crc, from, to, bytes) }
     }
 
     /// # Safety
-    /// `bytes` is a multiple of 64 and at least [`BYTES_MIN`]; the pointers are valid for as many.
+    /// The pointers are valid for `bytes` bytes; `to` is only used with `COPIES`.
     #[inline]
     unsafe fn run<const COPIES: bool>(
         self,
@@ -152,8 +138,7 @@ impl Kernel {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             // SAFETY: by the caller.
-            let (state, sum) =
-                unsafe { self.avx512.run::<COPIES>(!crc, from, to, bytes / x86::VECTOR_BYTES) };
+            let (state, sum) = unsafe { self.avx512.run::<COPIES>(!crc, from, to, bytes) };
             CrcAndSum { crc: !state, sum: checksum::network_sum(sum) }
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
@@ -161,14 +146,5 @@ impl Kernel {
             let _ = (crc, from, to, bytes);
             match self.none {}
         }
-    }
-}
-
-impl CrcAndSum {
-    /// Appends a short piece. The piece before it has an even length.
-    #[inline]
-    fn then(self, rest: &[u8]) -> Self {
-        let sum = self.sum + checksum::sum(rest);
-        CrcAndSum { crc: crc32c_append(self.crc, rest), sum: checksum::fold(sum).into() }
     }
 }

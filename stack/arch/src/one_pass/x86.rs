@@ -8,11 +8,12 @@
 //! which the `crc32` instruction reduces.
 
 use core::arch::x86_64::{
-    __m128i, __m512i, _mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi128_si64,
-    _mm_extract_epi64, _mm_set_epi64x, _mm_xor_si128, _mm512_clmulepi64_epi128, _mm512_dpwssd_epi32,
-    _mm512_extracti32x4_epi32, _mm512_loadu_si512, _mm512_reduce_add_epi32, _mm512_set_epi64,
-    _mm512_set1_epi16, _mm512_setzero_si512, _mm512_storeu_si512, _mm512_ternarylogic_epi64,
-    _mm512_xor_si512, _mm512_zextsi128_si512,
+    __m128i, __m512i, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64, _mm_cvtsi32_si128,
+    _mm_cvtsi128_si64, _mm_extract_epi64, _mm_set_epi64x, _mm_xor_si128, _mm512_clmulepi64_epi128,
+    _mm512_dpwssd_epi32, _mm512_extracti32x4_epi32, _mm512_loadu_si512, _mm512_mask_storeu_epi8,
+    _mm512_maskz_loadu_epi8, _mm512_reduce_add_epi32, _mm512_set_epi64, _mm512_set1_epi16,
+    _mm512_setzero_si512, _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
+    _mm512_zextsi128_si512,
 };
 
 /// Bytes of a vector.
@@ -43,23 +44,23 @@ impl Avx512 {
         has_all.then_some(Avx512(()))
     }
 
-    /// Returns the raw remainder `state` advanced over `vectors` vectors at `from`, and the sum of
-    /// their 16-bit words in host order; with `to`, also copies them.
+    /// Returns the raw remainder `state` advanced over `bytes` bytes at `from`, and the sum of
+    /// their 16-bit words in host order, an odd last byte with a zero behind it; with `COPIES`,
+    /// also copies them to `to`.
     ///
     /// # Safety
-    /// `vectors` is at least [`LANES`]. `from` is valid for reads and `to`, if any, for writes of
-    /// as many vectors.
+    /// `from` is valid for reads and, with `COPIES`, `to` for writes of as many bytes.
     #[inline]
     pub(super) unsafe fn run<const COPIES: bool>(
         self,
         state: u32,
         from: *const u8,
         to: *mut u8,
-        vectors: usize,
+        bytes: usize,
     ) -> (u32, u64) {
         // SAFETY: `self` exists only where `detect` found the instructions; the pointers by the
         // caller.
-        unsafe { run::<COPIES>(state, from, to, vectors) }
+        unsafe { run::<COPIES>(state, from, to, bytes) }
     }
 }
 
@@ -110,43 +111,99 @@ fn add_words(sums: __m512i, vector: __m512i) -> __m512i {
     _mm512_dpwssd_epi32(sums, signed, _mm512_set1_epi16(1))
 }
 
+/// Copies are stores alone: nothing is read back from the target, whose cache lines may still be on
+/// their way from another core.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,vpclmulqdq,pclmulqdq,sse4.2")]
-unsafe fn run<const COPIES: bool>(state: u32, from: *const u8, to: *mut u8, vectors: usize) -> (u32, u64) {
+unsafe fn run<const COPIES: bool>(state: u32, from: *const u8, to: *mut u8, bytes: usize) -> (u32, u64) {
     let zero = _mm512_setzero_si512();
     let mut sums = [zero; 2];
-    let mut take = |at: usize, parity: usize| {
-        // SAFETY: the caller's pointers have more vectors than `at`.
-        let vector = unsafe { _mm512_loadu_si512(from.add(at * VECTOR_BYTES).cast()) };
-        if COPIES {
-            // SAFETY: as above.
-            unsafe { _mm512_storeu_si512(to.add(at * VECTOR_BYTES).cast(), vector) };
-        }
-        sums[parity] = add_words(sums[parity], vector);
-        vector
-    };
-    let mut remainders = [zero; LANES];
-    for (lane, remainder) in remainders.iter_mut().enumerate() {
-        *remainder = take(lane, lane & 1);
-    }
-    remainders[0] = _mm512_xor_si512(remainders[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(state as i32)));
-    let mut at = LANES;
-    let over_all = broadcast(OVER_FOUR_VECTORS);
-    while at + LANES <= vectors {
+    let vectors = bytes / VECTOR_BYTES;
+    let (mut state, mut at) = (state, 0);
+    if vectors >= LANES {
+        let mut take = |at: usize, parity: usize| {
+            // SAFETY: the caller's pointers have more vectors than `at`.
+            let vector = unsafe { _mm512_loadu_si512(from.add(at * VECTOR_BYTES).cast()) };
+            if COPIES {
+                // SAFETY: as above.
+                unsafe { _mm512_storeu_si512(to.add(at * VECTOR_BYTES).cast(), vector) };
+            }
+            sums[parity] = add_words(sums[parity], vector);
+            vector
+        };
+        let mut remainders = [zero; LANES];
         for (lane, remainder) in remainders.iter_mut().enumerate() {
-            *remainder = fold(*remainder, over_all, take(at + lane, lane & 1));
+            *remainder = take(lane, lane & 1);
         }
-        at += LANES;
+        let first = _mm512_zextsi128_si512(_mm_cvtsi32_si128(state as i32));
+        remainders[0] = _mm512_xor_si512(remainders[0], first);
+        at = LANES;
+        let over_all = broadcast(OVER_FOUR_VECTORS);
+        while at + LANES <= vectors {
+            for (lane, remainder) in remainders.iter_mut().enumerate() {
+                *remainder = fold(*remainder, over_all, take(at + lane, lane & 1));
+            }
+            at += LANES;
+        }
+        let over_one = broadcast(OVER_A_VECTOR);
+        let [first, second, third, fourth] = remainders;
+        let mut one = fold(first, over_one, second);
+        one = fold(one, over_one, third);
+        one = fold(one, over_one, fourth);
+        while at < vectors {
+            one = fold(one, over_one, take(at, 0));
+            at += 1;
+        }
+        state = reduce(one);
     }
-    let over_one = broadcast(OVER_A_VECTOR);
-    let [first, second, third, fourth] = remainders;
-    let mut one = fold(first, over_one, second);
-    one = fold(one, over_one, third);
-    one = fold(one, over_one, fourth);
-    while at < vectors {
-        one = fold(one, over_one, take(at, 0));
-        at += 1;
+    let mut done = at * VECTOR_BYTES;
+    while done < bytes {
+        let len = VECTOR_BYTES.min(bytes - done);
+        // SAFETY: the caller's pointers have as many bytes.
+        let vector = unsafe { take_part::<COPIES>(from.add(done), to.wrapping_add(done), len) };
+        sums[0] = add_words(sums[0], vector);
+        state = advance(state, vector, len);
+        done += len;
     }
-    (reduce(one), total(sums, vectors))
+    (state, total(sums, bytes.div_ceil(VECTOR_BYTES)))
+}
+
+/// Loads, and with `COPIES` copies, the first `len` bytes of a vector, at least one. The others are
+/// zero, and not accessed.
+///
+/// # Safety
+/// As for [`run`].
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+unsafe fn take_part<const COPIES: bool>(from: *const u8, to: *mut u8, len: usize) -> __m512i {
+    let mask = u64::MAX >> (VECTOR_BYTES - len);
+    // SAFETY: the caller's pointers have the bytes of the mask.
+    unsafe {
+        let vector = _mm512_maskz_loadu_epi8(mask, from.cast());
+        if COPIES {
+            _mm512_mask_storeu_epi8(to.cast(), mask, vector);
+        }
+        vector
+    }
+}
+
+/// Advances a raw remainder over the first `len` bytes of a vector.
+#[target_feature(enable = "avx512f,sse4.2")]
+#[inline]
+fn advance(state: u32, vector: __m512i, len: usize) -> u32 {
+    let mut bytes = [0; VECTOR_BYTES];
+    // SAFETY: the array has the size of a vector. One store, from which each load below is taken.
+    unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), vector) };
+    let (words, rest) = bytes.get(..len).unwrap_or_default().as_chunks::<8>();
+    let mut state = u64::from(state);
+    for word in words {
+        state = _mm_crc32_u64(state, u64::from_le_bytes(*word));
+    }
+    let mut state = state as u32;
+    let (halves, rest) = rest.as_chunks::<4>();
+    if let [half] = halves {
+        state = _mm_crc32_u32(state, u32::from_le_bytes(*half));
+    }
+    rest.iter().fold(state, |state, byte| _mm_crc32_u8(state, *byte))
 }
 
 /// Folds the four remainders of a vector into one and returns its 32-bit remainder.

@@ -97,8 +97,7 @@ pub(super) fn in_one_pass(
         return None;
     }
     let fpdu = room.get_mut(..covered_bytes + CRC_BYTES)?;
-    *fpdu.first_chunk_mut()? = length.to_be_bytes();
-    OnePassFrame::new(fpdu, LENGTH_BYTES + header_bytes, LENGTH_BYTES)
+    OnePassFrame::new(fpdu, &length.to_be_bytes(), header_bytes)
 }
 
 /// Writes the CRC of a whole FPDU, markers included, to its last octets.

@@ -111,6 +111,11 @@ impl<P: Port> Port for Instrumented<P> {
         self.port.alloc()
     }
 
+    #[inline]
+    fn alloc_long(&mut self) -> Option<P::Frame> {
+        self.port.alloc_long()
+    }
+
     fn link(&self) -> LinkState {
         self.port.link()
     }

@@ -32,6 +32,7 @@ use super::ring::{RxRing, TxRing};
 use super::socket::{Channel, Listener, Received};
 use super::wire::{Disconnect, Message};
 use super::{MemifConfig, MemifError, MemifRole};
+use crate::pool::Pool;
 use client::ClientStart;
 use limits::Limits;
 use report::Reports;
@@ -48,6 +49,10 @@ const START_LIMIT: Duration = Duration::from_secs(2);
 /// up to the longest.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(2);
+/// Rings of ended links whose memory may still be used when the next link gets buffers for frames
+/// in place. Beyond that its frames are copied, so a peer that comes and goes, and acknowledges
+/// nothing, makes no memory pile up.
+const RINGS_IN_USE_MAX: usize = 4;
 /// Acknowledgements that may come after the start.
 const LATE_ACKS_MAX: u32 = 1024;
 
@@ -55,6 +60,16 @@ const LATE_ACKS_MAX: u32 = 1024;
 pub(super) struct QueueRings {
     pub(super) rx: RxRing,
     pub(super) tx: TxRing,
+    /// Buffers of the client's memory that its long frames are built in.
+    pub(super) in_place: Option<Pool>,
+}
+
+impl QueueRings {
+    /// Of an ended link: returns whether a frame still has a buffer of its memory.
+    fn is_in_use(&mut self) -> bool {
+        self.tx.release_all();
+        self.in_place.as_ref().is_some_and(|pool| !pool.is_free())
+    }
 }
 
 /// What the queues of a device share.
@@ -93,10 +108,15 @@ impl Shared {
         self.retired.lock().push(rings);
     }
 
-    fn drop_retired(&self) {
-        let retired = core::mem::take(&mut *self.retired.lock());
+    /// Drops rings of ended links, unless a frame that waits for its acknowledgement has a buffer
+    /// of theirs. Returns how many are left.
+    fn drop_retired(&self) -> usize {
+        let mut retired = core::mem::take(&mut *self.retired.lock());
         // Without the lock, for which a core may wait.
-        drop(retired);
+        retired.retain_mut(QueueRings::is_in_use);
+        let left = retired.len();
+        self.retired.lock().append(&mut retired);
+        left
     }
 
     fn publish(&self, rings: Vec<QueueRings>) {
@@ -167,6 +187,8 @@ pub(super) struct Control {
     /// The thread should pause. No peer could be accepted, for example without a free descriptor,
     /// and the socket stays readable; or a user has made too many starts.
     pause: bool,
+    /// Rings of ended links whose memory frames still use.
+    rings_in_use: usize,
     reports: Reports,
 }
 
@@ -198,6 +220,7 @@ impl Control {
             limits,
             events,
             pause: false,
+            rings_in_use: 0,
             reports,
         })
     }
@@ -222,6 +245,7 @@ impl Control {
             limits: Limits::default(),
             events,
             pause: false,
+            rings_in_use: 0,
             reports: Reports::default(),
         };
         control.set_peer(channel, (now, stats));
@@ -235,7 +259,7 @@ impl Control {
         let stage = match self.config.role {
             MemifRole::Server if ServerStart::hello(&channel, &self.config) => Stage::Server(Box::default()),
             MemifRole::Server => return,
-            MemifRole::Client => Stage::Client(Box::default()),
+            MemifRole::Client => Stage::Client(Box::new(ClientStart::new(true))),
         };
         self.peer = Some(Peer { channel, since: now, stage });
     }
@@ -249,7 +273,9 @@ impl Control {
     pub(super) fn wait_limit(&self) -> Option<Duration> {
         match (&self.peer, &self.role) {
             (None, Role::Client(_)) => Some(RETRY_INTERVAL),
-            (Some(Peer { stage: Stage::Up { .. }, .. }), _) | (None, Role::Server(_)) => None,
+            (Some(Peer { stage: Stage::Up { .. }, .. }), _) | (None, Role::Server(_)) => {
+                (self.rings_in_use > 0).then_some(START_LIMIT / 4)
+            }
             (Some(_), _) => Some(START_LIMIT / 4),
         }
     }
@@ -261,7 +287,7 @@ impl Control {
 
     /// Handles what has arrived.
     pub(super) fn poll(&mut self, now: Instant, stats: &CoreStats) {
-        self.shared.drop_retired();
+        self.rings_in_use = self.shared.drop_retired();
         self.end_broken_link(stats);
         self.find_peer(now, stats);
         for _ in 0..MESSAGES_MAX {
@@ -303,7 +329,8 @@ impl Control {
             }
             Role::Client(path) if self.peer.is_none() && now >= self.retry_at => {
                 self.retry_at = now + RETRY_INTERVAL;
-                let stage = Stage::Client(Box::default());
+                let in_place = self.rings_in_use < RINGS_IN_USE_MAX;
+                let stage = Stage::Client(Box::new(ClientStart::new(in_place)));
                 let channel = Channel::connect(path).filter(|channel| self.watch(channel));
                 self.peer = channel.map(|channel| Peer { channel, since: now, stage });
             }

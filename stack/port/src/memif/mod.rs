@@ -7,9 +7,12 @@
 //!
 //! The peer is not trusted. What it writes is copied once and checked before use; its memory is
 //! taken only if it cannot be taken away again and all its pages exist; a peer that breaks a rule
-//! is counted by reason and dropped, as is one that was killed. Frames are copied between private
-//! buffers and shared memory in both directions, so a received frame cannot change while it is
-//! parsed.
+//! is counted by reason and dropped, as is one that was killed. A received frame is copied to a
+//! private buffer, so it cannot change while it is parsed. A frame to send is copied too, but for
+//! the long frames of a client: they are built in its memory, where the server reads them. Those
+//! buffers are apart from the rings' own, since a frame keeps its buffer until it is acknowledged:
+//! when they are used up, frames are copied again, so connections that wait for acknowledgements
+//! stop no other.
 //!
 //! The port has no offloads and no interrupts: both ends poll. Source: the public `memif.h` of the
 //! protocol. Cost: an idle poll is two loads; a frame is one copy at each end, and each index is

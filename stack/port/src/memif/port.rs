@@ -22,6 +22,9 @@ use crate::{Burst, LinkState, Port, PortCaps, SHARED_RSS_KEY, Spread, TxOffloads
 const TABLE_ENTRIES: u16 = 128;
 /// Empty polls after which a port yields its thread, so that both ends may share a processor.
 const POLLS_TO_YIELD: u32 = 1024;
+/// What is fetched of the next long frame while this one is built: an ordinary one. Its lines are
+/// still with the core that has read them. The processor itself runs ahead of longer stores.
+const PREFETCH_BYTES: usize = 2048;
 
 /// One queue pair of a memif.
 pub struct MemifPort {
@@ -118,6 +121,14 @@ impl MemifPort {
         self.retire_rings();
     }
 
+    #[inline]
+    fn alloc_in_place(&mut self) -> Option<MemifFrame> {
+        let pool = self.rings.as_mut()?.in_place.as_mut()?;
+        let frame = pool.take();
+        pool.prefetch_next(PREFETCH_BYTES);
+        frame
+    }
+
     #[cold]
     fn drop_all(&mut self, from: &mut Burst<MemifSealed>) {
         self.stats.add(Counter::PortMemifNoPeer, from.len() as u64);
@@ -180,6 +191,12 @@ impl Port for MemifPort {
     #[inline]
     fn alloc(&mut self) -> Option<MemifFrame> {
         self.tx_pool.take()
+    }
+
+    /// Returns a buffer of the client's memory, which the server reads where it is.
+    #[inline]
+    fn alloc_long(&mut self) -> Option<MemifFrame> {
+        self.alloc_in_place().or_else(|| self.alloc())
     }
 }
 

@@ -3,7 +3,9 @@
 //!
 //! The peer maps the same pages and may change any byte at any time. So no reference to shared
 //! bytes exists: words are read and written as atomics, payloads are copied between shared memory
-//! and private buffers by address. A region keeps its mapping until the last user drops it.
+//! and private buffers by address. The exception are frames that are built here to be sent as they
+//! lie ([`Region::pool`]), whose bytes decide nothing once they are written. A region keeps its
+//! mapping until the last user drops it.
 //!
 //! A region of the peer is taken only if no page can be taken away under the mapping, and none is
 //! missing:
@@ -36,6 +38,8 @@ use rustix::fs::{
     memfd_create, seek,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use crate::pool::{Owner, Pool};
 
 /// The most bytes of one region.
 pub(super) const REGION_BYTES_MAX: u64 = 1 << 30;
@@ -178,6 +182,29 @@ impl Region {
     #[inline]
     pub(super) fn contains(&self, offset: usize, len: usize) -> bool {
         self.at(offset, len).is_some()
+    }
+
+    /// Returns the offset of bytes that are inside.
+    #[inline]
+    pub(super) fn offset_of(&self, bytes: &[u8]) -> Option<u32> {
+        let offset = bytes.as_ptr().addr().wrapping_sub(self.base.addr().get());
+        u32::try_from(offset).ok().filter(|_| offset < self.bytes)
+    }
+
+    /// Returns a pool over `buffers` whole cache lines long, the first at `offset`. `None`: not all
+    /// of them are inside. Only the caller, which has laid out the region, may use this part of it,
+    /// and only so.
+    pub(super) fn pool(self: &Arc<Self>, offset: usize, buffers: usize, bytes: usize) -> Option<Pool> {
+        let first = NonNull::new(self.at(offset, buffers.checked_mul(bytes)?)?)?;
+        let owner: Owner = self.clone();
+        let buffer = |number: usize| {
+            // SAFETY: inside the bytes that `at` has checked.
+            let start = unsafe { first.add(number * bytes) };
+            NonNull::slice_from_raw_parts(start.cast(), bytes)
+        };
+        // SAFETY: they are side by side in the mapping, which the region keeps. The copies by
+        // address are of rings and their buffers, which have another part of the region.
+        Some(unsafe { Pool::over((0..buffers).map(buffer), &owner) })
     }
 
     /// Has the first lines at `offset` fetched, while other work is done.

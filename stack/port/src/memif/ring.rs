@@ -310,6 +310,11 @@ pub(super) struct TxRing {
     buffers: Buffers,
     /// The next slot to fill, and how many are free at least.
     progress: Progress,
+    /// By slot: the frame that the peer reads where it was built. Empty if buffers are the peer's.
+    in_place: Box<[Option<MemifSealed>]>,
+    /// How many there are, and a slot with none before it.
+    placed: u16,
+    first_placed: u16,
 }
 
 impl TxRing {
@@ -320,7 +325,9 @@ impl TxRing {
         let index = if ours { words.head() } else { words.tail() };
         index.store(0, Ordering::Release);
         let progress = Progress::new(words.slots());
-        TxRing { words, buffers, progress }
+        let frames = if ours { words.slots() } else { 0 };
+        let in_place = (0..frames).map(|_| None).collect();
+        TxRing { words, buffers, progress, in_place, placed: 0, first_placed: 0 }
     }
 
     /// Sends frames from the front of `from` and removes them, as many as there is room for.
@@ -331,9 +338,13 @@ impl TxRing {
     #[inline]
     pub(super) fn send(&mut self, from: &mut Burst<MemifSealed>) -> Result<usize, RingFault> {
         let mut sent = 0;
+        if self.placed > self.progress.slots / 2 {
+            // Those that the peer has read go back to their pool before it is empty.
+            self.look_for_room()?;
+        }
         let result = loop {
             let Some(frame) = from.get(sent) else { break Ok(()) };
-            match self.put(frame.bytes()) {
+            match self.put_frame(frame) {
                 Ok(true) => sent += 1,
                 Ok(false) => break Ok(()),
                 Err(fault) => break Err(fault),
@@ -346,6 +357,60 @@ impl TxRing {
             from.drain(..sent);
         }
         result.map(|()| sent)
+    }
+
+    /// Puts one frame into the ring. Returns `false` if there is no room for all of it.
+    #[inline]
+    fn put_frame(&mut self, frame: &MemifSealed) -> Result<bool, RingFault> {
+        let bytes = frame.bytes();
+        match &self.buffers {
+            Buffers::Ours { region, .. } => match region.offset_of(bytes) {
+                Some(offset) => self.put_in_place(frame, offset),
+                None => self.put(bytes),
+            },
+            Buffers::Theirs(_) => self.put(bytes),
+        }
+    }
+
+    /// Has the peer read a frame where it lies.
+    #[inline]
+    fn put_in_place(&mut self, frame: &MemifSealed, offset: u32) -> Result<bool, RingFault> {
+        if self.progress.known == 0 {
+            self.look_for_room()?;
+            if self.progress.known == 0 {
+                return Ok(false);
+            }
+        }
+        let slot = self.progress.next;
+        let len = frame.bytes().len() as u32;
+        self.words.set_descriptor(slot, Descriptor { flags: 0, region: 0, len, offset });
+        if let Some(place) = self.in_place.get_mut(usize::from(slot & (self.words.slots() - 1))) {
+            if self.placed == 0 {
+                self.first_placed = slot;
+            }
+            *place = Some(frame.clone());
+            // At most the number of slots.
+            self.placed = self.placed.saturating_add(1);
+        }
+        self.progress.advance(1).map(|()| true)
+    }
+
+    /// Releases all frames in place: the link has ended.
+    pub(super) fn release_all(&mut self) {
+        self.in_place.fill_with(|| None);
+        self.placed = 0;
+    }
+
+    /// Releases the frames of slots that the peer has read.
+    fn release_read(&mut self) {
+        let used = self.progress.slots.saturating_sub(self.progress.known);
+        let first_used = self.progress.next.wrapping_sub(used);
+        while self.placed > 0 && self.first_placed != first_used {
+            let place = self.in_place.get_mut(usize::from(self.first_placed & (self.words.slots() - 1)));
+            let released = place.and_then(Option::take);
+            self.placed -= u16::from(released.is_some());
+            self.first_placed = self.first_placed.wrapping_add(1);
+        }
     }
 
     /// Copies one frame into the ring. Returns `false` if there is no room for all of it.
@@ -366,7 +431,15 @@ impl TxRing {
                 return Err(RingFault(Counter::PortMemifBadOffset));
             }
             let flags = if rest.is_empty() { 0 } else { NEXT };
-            self.words.set_first(slot, flags, number, part.len() as u32);
+            let len = part.len() as u32;
+            match self.buffers {
+                // A frame may have been sent in place there.
+                Buffers::Ours { .. } => {
+                    let offset = offset as u32;
+                    self.words.set_descriptor(slot, Descriptor { flags, region: number, len, offset });
+                }
+                Buffers::Theirs(_) => self.words.set_first(slot, flags, number, len),
+            }
             slots += 1;
             if rest.is_empty() {
                 return self.progress.advance(slots).map(|()| true);
@@ -412,6 +485,10 @@ impl TxRing {
             }
             Buffers::Theirs(_) => self.words.head().load(Ordering::Acquire),
         };
-        self.progress.on_index(index)
+        self.progress.on_index(index)?;
+        if self.placed > 0 {
+            self.release_read();
+        }
+        Ok(())
     }
 }

@@ -12,7 +12,7 @@ use self::peers::{Client, EvilServer, Seal};
 use super::region::{Descriptor, NEXT};
 use super::wire::Message;
 use super::*;
-use crate::{Burst, Frame, Port, TxMeta};
+use crate::{Burst, Frame, Port, Sealed as _, TxMeta};
 
 /// The time limit of a wait.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -82,6 +82,118 @@ fn frames_of_every_length_cross_in_both_directions() {
         }
     }
     assert_eq!((client.free_frames(), server.free_frames()), ((256, 256), (256, 256)));
+}
+
+/// A long frame, of which a clone waits for an acknowledgement.
+fn long_frame(port: &mut MemifPort, byte: u8) -> MemifSealed {
+    let mut frame = port.alloc_long().expect("a frame");
+    frame.resize(1500);
+    frame.bytes_mut().fill(byte);
+    frame.seal(TxMeta::default())
+}
+
+fn send_sealed(port: &mut MemifPort, sealed: &MemifSealed) -> bool {
+    let mut burst = Burst::from_iter([sealed.clone()]);
+    port.tx_burst(&mut burst);
+    burst.is_empty()
+}
+
+/// The ends of a link, whose client builds long frames in its memory: 32 for its ring of 16.
+fn client_and_server(path: &Path) -> (MemifPort, MemifPort) {
+    let (server, _) = server(path);
+    let client = MemifPort::open(&small(MemifConfig::client(path)), CoreStats::detached()).expect("a client");
+    link_up(&client, &server);
+    (client, server)
+}
+
+#[test]
+fn long_frames_are_built_where_the_server_reads_them_while_there_are_buffers() {
+    let folder = folder();
+    let (mut client, mut server) = client_and_server(&folder.path().join("m"));
+    assert!(send(&mut client, &[0; 60]) && receive(&mut server).len() == 1);
+    let mut waiting = Vec::new();
+    for number in 0..100 {
+        let sealed = long_frame(&mut client, number);
+        assert!(send_sealed(&mut client, &sealed));
+        assert_eq!(receive(&mut server), [[number; 1500]]);
+        waiting.push(sealed);
+        // Of the others a copy was sent.
+        let private = waiting.len().saturating_sub(32);
+        assert_eq!(client.free_frames(), (256, 256 - private));
+    }
+    assert!((0..).zip(&waiting).all(|(number, sealed)| sealed.bytes() == [number; 1500]));
+    waiting.clear();
+    for number in 0..1000u32 {
+        let sealed = long_frame(&mut client, number as u8);
+        assert!(send_sealed(&mut client, &sealed));
+        assert_eq!(receive(&mut server), [[number as u8; 1500]]);
+        assert_eq!(client.free_frames(), (256, 256), "the server has read the others");
+    }
+    // A server has no memory of its own.
+    let sealed = long_frame(&mut server, 1);
+    assert_eq!(server.free_frames(), (256, 255));
+    assert!(send_sealed(&mut server, &sealed));
+    assert_eq!(receive(&mut client), [[1; 1500]]);
+}
+
+#[test]
+fn frames_of_an_ended_link_are_copied_to_the_next_and_keep_their_memory() {
+    let folder = folder();
+    let path = folder.path().join("m");
+    let (mut client, server) = client_and_server(&path);
+    assert!(receive(&mut client).is_empty());
+    let dropped_by = client.memory_dropped_by();
+    let kept = long_frame(&mut client, 7);
+    assert!(send_sealed(&mut client, &kept));
+    drop(server);
+    until("the end of the link", || !client.link().up);
+    assert!(receive(&mut client).is_empty());
+    let (mut server, _) = self::server(&path);
+    link_up(&client, &server);
+    assert!(send_sealed(&mut client, &kept) && dropped_by.get().is_none());
+    assert_eq!(receive(&mut server), [[7; 1500]]);
+    drop(kept);
+    until("the end of the mapping", || dropped_by.get().is_some());
+    assert_ne!(dropped_by.get(), Some(&std::thread::current().id()), "no polled core waits for it");
+}
+
+/// A peer that comes and goes while nothing is acknowledged: beyond four links, frames are private.
+#[test]
+fn memory_of_ended_links_does_not_pile_up() {
+    let folder = folder();
+    let path = folder.path().join("m");
+    let mut client =
+        MemifPort::open(&small(MemifConfig::client(&path)), CoreStats::detached()).expect("a client");
+    let mut waiting = Vec::new();
+    for link in 0..8 {
+        let (server, _) = self::server(&path);
+        link_up(&client, &server);
+        assert!(receive(&mut client).is_empty());
+        waiting.push(long_frame(&mut client, link));
+        drop(server);
+        until("the end of the link", || !client.link().up);
+        assert!(receive(&mut client).is_empty());
+    }
+    assert_eq!(client.free_frames(), (256, 256 - 4));
+}
+
+/// What the peer writes to a frame in place is all that it changes.
+#[test]
+fn a_server_that_changes_frames_in_place_changes_what_it_receives() {
+    let folder = folder();
+    let path = folder.path().join("m");
+    let stats = CoreStats::detached();
+    let mut client = MemifPort::open(&small(MemifConfig::client(&path)), stats.clone()).expect("a client");
+    let evil = EvilServer::bind(&path);
+    let memory = evil.up(&client);
+    assert!(receive(&mut client).is_empty());
+    let sealed = [1, 2, 3].map(|byte| long_frame(&mut client, byte));
+    assert!(sealed.iter().all(|sealed| send_sealed(&mut client, sealed)));
+    memory.overwrite_c2s(1, 9);
+    assert_eq!(sealed.each_ref().map(|sealed| sealed.bytes() == [9; 1500]), [false, true, false]);
+    assert_eq!(sealed.each_ref().map(|sealed| sealed.bytes().len()), [1500; 3]);
+    memory.set_c2s_tail(3);
+    assert!(send(&mut client, &[4; 60]) && client.link().up);
 }
 
 #[test]

@@ -71,6 +71,8 @@ pub(crate) struct SendSide {
     /// A window or the limit of retained bytes stopped the last transmission. WRITABLE is due when
     /// that changes.
     pub(crate) tx_blocked: bool,
+    /// The last transmission ended with a full segment, so the next one probably begins with one.
+    pub(crate) in_long_message: bool,
     pub(crate) timer: Timer,
     /// When the timer expires; [`Nanos::MAX`] while it is stopped.
     pub(crate) timer_at: Nanos,
@@ -107,6 +109,7 @@ impl SendSide {
             fin_queued: false,
             fin_retained: false,
             tx_blocked: false,
+            in_long_message: false,
             timer: Timer::Rto,
             timer_at: Nanos::MAX,
             rto_at: Nanos::MAX,

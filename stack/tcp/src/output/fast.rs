@@ -44,7 +44,7 @@ impl Conn {
         if !io.shared.tx.has_room_for_single(&self.snd.retained) || source.is_empty() {
             return self.transmit_general(io, source, segments_max);
         }
-        let Some(frame) = io.alloc_fast(FAST_HEADER_BYTES + usize::from(self.snd.emss)) else {
+        let Some(frame) = io.alloc_fast::<false>(FAST_HEADER_BYTES + usize::from(self.snd.emss)) else {
             return self.transmit_general(io, source, segments_max);
         };
         let bytes = match self.send_unit::<_, true>(io, source, frame) {
@@ -88,7 +88,7 @@ impl Conn {
             return Err(Blocked::Wire);
         }
         if io.shared.tx.has_room(&self.snd.retained)
-            && let Some(frame) = io.alloc_fast(FAST_HEADER_BYTES + usize::from(self.snd.emss))
+            && let Some(frame) = io.alloc_fast::<true>(FAST_HEADER_BYTES + usize::from(self.snd.emss))
         {
             return self.send_unit::<_, false>(io, source, frame).map(|bytes| bytes as usize);
         }
@@ -111,7 +111,7 @@ impl Conn {
         let len = source.fill(room);
         debug_assert!(len <= room.len());
         if len == 0 {
-            io.shared.spare = Some(frame);
+            io.keep(frame);
             return Err(Blocked::Source);
         }
         // A segment's payload: `room` has at most as many bytes.

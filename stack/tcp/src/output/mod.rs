@@ -185,18 +185,27 @@ impl<P: Port> TcpIo<'_, P> {
     }
 
     /// Returns a new frame of `len` bytes to fill, unless a spare one is there or the device has
-    /// none: the fast path of [`TcpIo::frame`].
+    /// none: the fast path of [`TcpIo::frame`]. `LONG`: it will be filled nearly to `len`.
     #[inline(always)]
-    pub(super) fn alloc_fast(&mut self, len: usize) -> Option<P::Frame> {
+    pub(super) fn alloc_fast<const LONG: bool>(&mut self, len: usize) -> Option<P::Frame> {
         if self.shared.spare.is_some() {
             return None;
         }
-        let mut frame = self.wire.alloc()?;
+        let mut frame = if LONG { self.wire.alloc_long() } else { self.wire.alloc() }?;
         if frame.capacity() < len {
             return None;
         }
         frame.resize(len);
         Some(frame)
+    }
+
+    /// Keeps a frame that nothing was written to, for the next connection that sends: of any port,
+    /// so a shared frame goes back.
+    #[cold]
+    fn keep(&mut self, frame: P::Frame) {
+        if !frame.is_shared() {
+            self.shared.spare = Some(frame);
+        }
     }
 
     /// Returns a frame of `len` bytes to fill: the spare one, or another if it was allocated for

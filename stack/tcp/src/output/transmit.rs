@@ -98,6 +98,7 @@ impl Conn {
     ) -> Transmitted {
         let mut done = Transmitted { units: 1, bytes, ..Transmitted::default() };
         let mut run = self.units_of_run(&io.shared.config);
+        let mut last = bytes;
         while done.units < segments_max {
             let sent = match run {
                 0 => self.send_next(io, source),
@@ -108,6 +109,7 @@ impl Conn {
                 Ok(bytes) => {
                     done.units += 1;
                     done.bytes += bytes;
+                    last = bytes;
                     if source.is_empty() && !self.snd.has_data_to_send() {
                         done.blocked = Blocked::Source;
                         break;
@@ -119,6 +121,9 @@ impl Conn {
                 }
             }
         }
+        // Units have whole words.
+        let is_full = last + size_of::<u32>() > usize::from(self.snd.emss);
+        self.snd.in_long_message = is_full && io.shared.config.fast_path;
         done
     }
 
@@ -208,7 +213,12 @@ impl Conn {
         }
         let payload_at = self.payload_at();
         let frame_bytes = payload_at + usize::from(self.snd.emss);
-        match io.alloc_fast(frame_bytes) {
+        // Where a round ends, the next one goes on with the message.
+        let frame = match self.snd.in_long_message {
+            true => io.alloc_fast::<true>(frame_bytes),
+            false => io.alloc_fast::<false>(frame_bytes),
+        };
+        match frame {
             Some(frame) => self.pull_into(io, source, frame, payload_at),
             None => self.pull_into_general(io, source, frame_bytes, payload_at),
         }
@@ -245,7 +255,7 @@ impl Conn {
         let bytes = frame.bytes_mut();
         let len = source.fill(bytes.get_mut(payload_at..).unwrap_or_default()).min(emss);
         if len == 0 {
-            io.shared.spare = Some(frame);
+            io.keep(frame);
             return Err(Blocked::Source);
         }
         let header = self.data_header(io.now);

@@ -13,7 +13,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use zerocopy::little_endian::{U16, U32, U64};
 
 use super::{QueueRings, Refusal, Step, UNEXPECTED};
-use crate::memif::region::{DESCRIPTOR_BYTES, RING_HEADER_BYTES, Region, RingWords, forbid_holes, has_holes};
+use crate::memif::region::{
+    DESCRIPTOR_BYTES, REGION_BYTES_MAX, RING_HEADER_BYTES, Region, RingWords, forbid_holes, has_holes,
+};
 use crate::memif::ring::{Buffers, RxRing, TxRing};
 use crate::memif::socket::Channel;
 use crate::memif::wire::{
@@ -21,9 +23,15 @@ use crate::memif::wire::{
 };
 use crate::memif::{MemifConfig, NAME};
 
+/// Buffers for frames that are sent in place, for each slot of a ring: as many frames may wait for
+/// acknowledgements as for the peer.
+const IN_PLACE_PER_SLOT: usize = 2;
+
 /// The memory of a link, and the messages that are not sent yet.
 #[derive(Default)]
 pub(in crate::memif) struct ClientStart {
+    /// The link has buffers for frames that are sent in place.
+    in_place: bool,
     memory: Option<Arc<Region>>,
     /// The file of the memory.
     file: Option<OwnedFd>,
@@ -32,6 +40,10 @@ pub(in crate::memif) struct ClientStart {
 }
 
 impl ClientStart {
+    pub(super) fn new(in_place: bool) -> Self {
+        ClientStart { in_place, ..Self::default() }
+    }
+
     /// Handles a message of the server.
     pub(super) fn on_message(
         &mut self,
@@ -68,6 +80,7 @@ impl ClientStart {
 
     /// Creates the region and all messages.
     fn prepare(&mut self, config: &MemifConfig) -> std::io::Result<()> {
+        self.in_place &= self.region_bytes(config) <= REGION_BYTES_MAX as usize;
         let (region, file) = Region::create(self.region_bytes(config))?;
         let (region, bytes) = (Arc::new(region), self.region_bytes(config) as u64);
         self.file = Some(file.try_clone()?);
@@ -122,8 +135,20 @@ impl ClientStart {
         rings + (usize::from(ring) << self.log2) * config.slot_bytes()
     }
 
+    /// Returns the offset of the buffers of a queue pair for frames in place, behind all others.
+    fn in_place_offset(&self, config: &MemifConfig, queue: u16) -> usize {
+        let before = usize::from(queue) * self.in_place_buffers(config);
+        self.buffers_offset(config, config.queues * 2) + before * config.slot_bytes()
+    }
+
+    /// Returns how many of them a queue pair has. A frame must fit one.
+    fn in_place_buffers(&self, config: &MemifConfig) -> usize {
+        let has_some = self.in_place && config.slot_bytes() >= config.frame_bytes();
+        if has_some { IN_PLACE_PER_SLOT << self.log2 } else { 0 }
+    }
+
     fn region_bytes(&self, config: &MemifConfig) -> usize {
-        self.buffers_offset(config, config.queues * 2)
+        self.in_place_offset(config, config.queues)
     }
 
     /// Returns the rings of each queue pair, with empty buffers offered.
@@ -141,7 +166,9 @@ impl ClientStart {
         };
         let pair = |queue| {
             let ((c2s, to_server), (s2c, to_client)) = (ring(queue)?, ring(config.queues + queue)?);
-            Some(QueueRings { rx: RxRing::new(s2c, to_client), tx: TxRing::new(c2s, to_server) })
+            let (offset, buffers) = (self.in_place_offset(config, queue), self.in_place_buffers(config));
+            let in_place = region.pool(offset, buffers, config.slot_bytes());
+            Some(QueueRings { rx: RxRing::new(s2c, to_client), tx: TxRing::new(c2s, to_server), in_place })
         };
         let rings: Option<Vec<_>> = (0..config.queues).map(pair).collect();
         rings.ok_or(Refusal(Counter::PortMemifBadRing, "Wrong ring"))

@@ -144,7 +144,11 @@ impl ServerStart {
         let pairs = core::mem::take(&mut self.c2s).into_iter().zip(core::mem::take(&mut self.s2c));
         let rings = pairs.map(|(c2s, s2c)| {
             let buffers = Buffers::Theirs(regions.clone());
-            Some(QueueRings { rx: RxRing::new(c2s?, buffers.clone()), tx: TxRing::new(s2c?, buffers) })
+            Some(QueueRings {
+                rx: RxRing::new(c2s?, buffers.clone()),
+                tx: TxRing::new(s2c?, buffers),
+                in_place: None,
+            })
         });
         let rings: Option<Vec<_>> = rings.collect();
         let complete = rings.filter(|rings| rings.len() == usize::from(config.queues));

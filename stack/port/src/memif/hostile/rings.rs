@@ -17,19 +17,27 @@ const FROM_US: usize = 512;
 const BUFFERS: u32 = 1024;
 /// Bytes of a shared buffer: a frame takes up to eight.
 const BUFFER_BYTES: u32 = 64;
+/// Where frames in place are built: fewer than a ring has slots.
+const IN_PLACE: usize = 8 << 10;
+const IN_PLACE_FRAMES: usize = 6;
 
 /// What is made once for all scripts of a thread.
 struct Lab {
     region: Arc<Region>,
     pools: [Pool; 2],
+    in_place: Pool,
     stats: CoreStats,
 }
 
 thread_local! {
-    static LAB: RefCell<Lab> = RefCell::new(Lab {
-        region: Arc::new(Region::create(REGION_BYTES as usize).expect("a memfd").0),
-        pools: [0, 1].map(|_| Pool::new(FRAMES, FRAME_BYTES)),
-        stats: CoreStats::detached(),
+    static LAB: RefCell<Lab> = RefCell::new({
+        let region = Arc::new(Region::create(REGION_BYTES as usize).expect("a memfd").0);
+        Lab {
+            in_place: region.pool(IN_PLACE, IN_PLACE_FRAMES, FRAME_BYTES).expect("inside"),
+            region,
+            pools: [0, 1].map(|_| Pool::new(FRAMES, FRAME_BYTES)),
+            stats: CoreStats::detached(),
+        }
     });
 }
 
@@ -62,6 +70,8 @@ pub fn hostile_rings(script: &[u8]) -> (u64, u64) {
                 rings = lab.rings(ours, log2);
             }
         }
+        drop(rings);
+        assert!(lab.in_place.is_free(), "frames in place are lost");
         let free = lab.pools.each_ref().map(Pool::free_frames);
         assert_eq!(free, [FRAMES; 2], "frames are lost");
         (received, sent)
@@ -108,8 +118,9 @@ impl Rings {
     fn send(&mut self, lab: &mut Lab, input: &mut Input<'_>) -> Result<u64, RingFault> {
         let (count, bytes) = (input.u8() % 8, usize::from(input.u16()));
         let mut burst: Burst<MemifSealed> = Burst::new();
-        for _ in 0..count {
-            let Some(mut frame) = lab.pools[1].take_any() else { break };
+        for number in 0..count {
+            let pool = if number & 1 == 0 { &mut lab.pools[1] } else { &mut lab.in_place };
+            let Some(mut frame) = pool.take_any() else { break };
             frame.resize(1 + bytes % FRAME_BYTES);
             burst.push(frame.seal(TxMeta::default()));
         }

@@ -226,6 +226,79 @@ fn send_sequence(lab: &Lab, pool: &mut Pool, start: u16, steps: impl Iterator<It
     }
 }
 
+/// Frames in place and copied ones in turn, of which the peer reads so many at a time: each is
+/// described where it lies, and its buffer is free once the peer has read it.
+#[test]
+fn a_frame_in_place_keeps_its_buffer_until_the_peer_has_read_it() {
+    let lab = Lab::new(Owner::Us);
+    for start in STARTS {
+        for (reads, copied_every) in [(1, 2), (2, 3), (3, 100), (SLOTS, 1), (SLOTS, 5)] {
+            let (mut tx, words) = lab.tx(start);
+            let mut placed = lab.region.pool(8192, 8, 128).expect("inside");
+            let mut copied = Pool::new(8, 1024);
+            let (mut sent, mut read) = (start, start);
+            for number in 0..100u16 {
+                lab.offer(&words, read.wrapping_add(SLOTS));
+                let in_place = number % copied_every != 0;
+                let sealed = match in_place {
+                    true => numbered(placed.take_any().expect("a free buffer"), number),
+                    false => numbered(copied.take_any().expect("a frame"), number),
+                };
+                assert_eq!(tx.send(&mut Burst::from_iter([sealed])), Ok(1));
+                let descriptor = words.descriptor(sent);
+                let own = good(sent & (SLOTS - 1));
+                assert_eq!(descriptor.offset != own.offset, in_place, "frame {number}");
+                assert_eq!((descriptor.flags, descriptor.region, descriptor.len), (0, 0, 2));
+                sent = sent.wrapping_add(1);
+                if sent.wrapping_sub(read) >= reads {
+                    for slot in (0..reads).map(|ahead| read.wrapping_add(ahead)) {
+                        let mut bytes = [0; 2];
+                        assert!(lab.region.read(words.descriptor(slot).offset as usize, &mut bytes));
+                        let expected = number + 1 - sent.wrapping_sub(slot);
+                        assert_eq!(u16::from_be_bytes(bytes), expected, "nothing was written there since");
+                    }
+                    read = read.wrapping_add(reads);
+                }
+            }
+            tx.release_all();
+            assert!(placed.is_free() && copied.free_frames() == 8);
+        }
+    }
+}
+
+fn numbered(mut frame: MemifFrame, number: u16) -> MemifSealed {
+    frame.resize(2);
+    frame.bytes_mut().copy_from_slice(&number.to_be_bytes());
+    frame.seal(TxMeta::default())
+}
+
+#[test]
+fn a_full_ring_takes_no_frame_in_place_and_a_wrong_index_is_a_fault() {
+    let lab = Lab::new(Owner::Us);
+    let (mut tx, words) = lab.tx(0);
+    let mut placed = lab.region.pool(8192, 8, 128).expect("inside");
+    let mut burst: Burst<_> =
+        (0..=SLOTS).map(|number| numbered(placed.take_any().unwrap(), number)).collect();
+    lab.offer(&words, SLOTS);
+    assert_eq!(tx.send(&mut burst), Ok(usize::from(SLOTS)));
+    assert_eq!((burst.len(), tx.send(&mut burst)), (1, Ok(0)));
+    lab.offer(&words, 2 * SLOTS + 1);
+    assert_eq!(tx.send(&mut burst), BAD_INDEX.map(|()| 0));
+    drop((burst, tx));
+    assert!(placed.is_free());
+}
+
+#[test]
+fn a_pool_outside_of_its_region_is_refused() {
+    let lab = Lab::new(Owner::Us);
+    for (offset, buffers, bytes) in
+        [(REGION_BYTES, 1, 64), (0, 1025, 64), (64, 1024, 64), (0, usize::MAX, 64)]
+    {
+        assert!(lab.region.pool(offset, buffers, bytes).is_none());
+    }
+    assert_eq!(lab.region.offset_of(&[0; 4]), None);
+}
+
 /// A client that takes back buffers which it has offered, between two looks at its index.
 #[test]
 fn a_head_that_goes_back_between_two_looks_is_a_fault() {

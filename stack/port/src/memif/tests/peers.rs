@@ -282,6 +282,12 @@ impl Memory {
         fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096)
     }
 
+    /// Overwrites what the descriptor of a slot to the server points at.
+    pub(super) fn overwrite_c2s(&self, slot: u16, byte: u8) {
+        let described = self.c2s.descriptor(slot);
+        assert!(self.region.write(described.offset as usize, &vec![byte; described.len as usize]));
+    }
+
     /// Reports frames with these descriptors to the client.
     pub(super) fn fill(&self, descriptors: &[Descriptor]) {
         (0..).zip(descriptors).for_each(|(slot, descriptor)| self.s2c.set_descriptor(slot, *descriptor));
