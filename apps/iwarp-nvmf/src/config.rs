@@ -13,9 +13,6 @@ use uuid::Uuid;
 
 use crate::wire::fabrics::{DISCOVERY_NQN, NQN_BYTES_MAX};
 
-/// The port of NVMe over RDMA.
-pub const PORT_IO: u16 = 4420;
-
 /// The configuration of a target.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

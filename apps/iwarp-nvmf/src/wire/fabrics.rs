@@ -151,8 +151,6 @@ pub mod property {
     pub const CSTS_CFS: u32 = 1 << 1;
     /// CSTS.SHST: shutdown complete.
     pub const CSTS_SHST_COMPLETE: u32 = 2 << 2;
-    /// CSTS.SHST.
-    pub const CSTS_SHST_MASK: u32 = 3 << 2;
     /// Version 1.4.0.
     pub const VS_1_4: u32 = 0x0001_0400;
 }

@@ -29,8 +29,6 @@ pub const DATA_BLOCK_OFFSET: u8 = 0x01;
 pub const KEYED_DATA_BLOCK: u8 = 0x40;
 /// A keyed data block whose key the response invalidates: type 4h, subtype Fh.
 pub const KEYED_DATA_BLOCK_INVALIDATE: u8 = 0x4f;
-/// The largest length of a keyed data block.
-pub const KEYED_LENGTH_MAX: u32 = (1 << 24) - 1;
 
 /// Where the data of a command is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
