@@ -125,7 +125,7 @@ pub struct TcpConfig {
     pub zero_window_timeout: Nanos,
     /// Keep-alive probes of established connections; `None`: none. The engine sends none of its own
     /// accord: its user sets [`TcpConfig::timeouts`] or others
-    /// ([`Tcp::set_timeouts`](crate::Tcp::set_timeouts)).
+    /// ([`Transport::set_timeouts`](crate::Transport::set_timeouts)).
     pub keep_alive: Option<KeepAlive>,
     /// How long a closed connection waits in FIN-WAIT-2 for the peer's FIN. A longer user timeout
     /// extends it. [`Nanos::MAX`] disables the limit.

@@ -6,7 +6,7 @@ use common::node::addr;
 use common::pattern::Pattern;
 use common::script::Script;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{ByteStream, TcpConfig, TcpEvents};
+use ironwarp_tcp::{ByteStream, TcpConfig, TcpEvents, Transport};
 use ironwarp_types::Nanos;
 
 fn config() -> TcpConfig {

@@ -8,7 +8,7 @@ use common::node::{Node, addr, mac};
 use common::pattern::{Pattern, bytes_at, read_all};
 use common::script::Script;
 use ironwarp_net::Packet;
-use ironwarp_tcp::{ConnId, TcpConfig, TcpEvents};
+use ironwarp_tcp::{ConnId, TcpConfig, TcpEvents, Transport};
 use ironwarp_types::{Ecn, Flow, Nanos};
 use proptest::prelude::*;
 

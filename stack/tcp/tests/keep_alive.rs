@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ironwarp_net::{IcmpError, IcmpErrorKind};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{KeepAlive, State, TcpConfig, TcpEvents, TcpTimeouts};
+use ironwarp_tcp::{KeepAlive, State, TcpConfig, TcpEvents, TcpTimeouts, Transport};
 use ironwarp_types::{Nanos, Seq};
 
 fn config() -> TcpConfig {

@@ -8,7 +8,7 @@ use common::link::{Faults, Link, Rng};
 use common::node::{Node, addr};
 use common::pattern::{Pattern, bytes_at};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{ByteStream, Congestion, ConnId, State, TcpConfig, TcpEvents};
+use ironwarp_tcp::{ByteStream, Congestion, ConnId, State, TcpConfig, TcpEvents, Transport};
 use ironwarp_types::Nanos;
 
 const DELAY: Nanos = Nanos::from_micros(20);

@@ -6,7 +6,7 @@ use common::pattern::bytes_at;
 use common::script::Script;
 use common::trace::OurNumbers;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{ByteStream, ConnId, TcpConfig, TcpEvents};
+use ironwarp_tcp::{ByteStream, ConnId, TcpConfig, TcpEvents, Transport};
 use ironwarp_types::Nanos;
 use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 

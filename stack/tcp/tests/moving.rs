@@ -2,7 +2,7 @@
 //! where neither the tables nor the clock are the same. Its peer notices nothing.
 
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{Congestion, RestoreError, SaveError, TcpConfig};
+use ironwarp_tcp::{Congestion, RestoreError, SaveError, TcpConfig, Transport};
 use ironwarp_testkit::Segment;
 use ironwarp_types::Nanos;
 

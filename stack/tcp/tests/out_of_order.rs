@@ -5,7 +5,7 @@ use crate::common;
 use common::pattern::bytes_at;
 use common::script::Script;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{ByteStream, LatestArrival, OutOfOrderBytes, TcpConfig, TcpEvents};
+use ironwarp_tcp::{ByteStream, LatestArrival, OutOfOrderBytes, TcpConfig, TcpEvents, Transport};
 use proptest::prelude::*;
 
 /// A connection with OUT_OF_ORDER events. Its sequence numbers begin shortly before the wrap

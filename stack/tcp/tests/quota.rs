@@ -7,7 +7,7 @@ use common::pattern::Pattern;
 use common::script::Script;
 use common::trace::OurNumbers;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{Blocked, ConnId, TcpConfig, TcpEvents};
+use ironwarp_tcp::{Blocked, ConnId, TcpConfig, TcpEvents, Transport};
 use ironwarp_types::Nanos;
 
 const RESERVE: u16 = 2;

@@ -8,7 +8,7 @@ use common::pattern::{Pattern, read_all};
 use common::raw::{ACK, FIN, PORT, PSH, Peer, RST, SYN, Segment, captured, frame};
 use common::script::Script;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{ConnId, ConnectError, ListenError, State, TcpConfig, TcpEvents};
+use ironwarp_tcp::{ConnId, ConnectError, ListenError, State, TcpConfig, TcpEvents, Transport};
 use ironwarp_testkit::URG;
 use ironwarp_types::{Flow, Nanos};
 

@@ -5,7 +5,7 @@ use crate::common;
 use common::pattern::Pattern;
 use common::script::Script;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{Blocked, State, TcpConfig, TcpEvents, Transmitted};
+use ironwarp_tcp::{Blocked, State, TcpConfig, TcpEvents, Transmitted, Transport};
 use ironwarp_types::Nanos;
 
 const RTO: Nanos = Nanos::from_millis(10);

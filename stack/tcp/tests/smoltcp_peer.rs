@@ -9,7 +9,7 @@ use common::link::{Faults, Link, Rng};
 use common::node::{Node, addr, mac};
 use common::pattern::{Pattern, byte_at, read_all};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{ConnId, TcpConfig, TcpEvents};
+use ironwarp_tcp::{ConnId, TcpConfig, TcpEvents, Transport};
 use ironwarp_types::Nanos;
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};

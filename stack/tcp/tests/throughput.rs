@@ -10,7 +10,7 @@ use common::link::Rng;
 use common::node::{Node, addr};
 use common::pattern::{Pattern, read_all};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{Congestion, ConnId, TcpConfig, TcpEvents};
+use ironwarp_tcp::{Congestion, ConnId, TcpConfig, TcpEvents, Transport};
 use ironwarp_types::Nanos;
 
 const PORT: u16 = 4_420;

@@ -6,7 +6,7 @@ use common::node::addr;
 use common::pattern::Pattern;
 use common::script::Script;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{ConnectError, State, TcpConfig, TcpEvents};
+use ironwarp_tcp::{ConnectError, State, TcpConfig, TcpEvents, Transport};
 use ironwarp_types::{Flow, Nanos};
 
 fn config() -> TcpConfig {

@@ -7,7 +7,7 @@ use common::pattern::byte_at;
 use common::script::Script;
 use ironwarp_arch::checksum;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{Blocked, ByteStream, TcpConfig, TcpEvents, Transmitted, UnitSource};
+use ironwarp_tcp::{Blocked, ByteStream, TcpConfig, TcpEvents, Transmitted, Transport, UnitSource};
 use ironwarp_types::Nanos;
 use proptest::prelude::*;
 

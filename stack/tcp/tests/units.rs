@@ -9,7 +9,7 @@ use common::script::Script;
 use common::sender::{RTO, RTT, config, plain, sacking};
 use ironwarp_net::{IcmpError, IcmpErrorKind};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{Blocked, TcpConfig};
+use ironwarp_tcp::{Blocked, TcpConfig, Transport};
 use ironwarp_types::{Nanos, Seq};
 
 /// An ICMP error reports the segment numbered `seq` as too big.

@@ -51,10 +51,10 @@ const _: () = assert!(size_of::<Slot>() == 832);
 
 /// TCP for one core: connections, listeners, timers and TIME-WAIT. See the crate documentation.
 ///
-/// In each iteration the core loop calls [`Tcp::on_segment`] for every segment, [`Tcp::on_timers`]
-/// when one is due, [`Tcp::transmit`] for every connection with something to send, then
-/// [`Tcp::flush_acks`]. The engine keeps at most one unused transmit frame: the one that a source
-/// left empty.
+/// Most of its calls are those of [`Transport`](crate::Transport). In each iteration the core loop
+/// calls [`Tcp::on_segment`] for every segment, `on_timers` when one is due, `transmit` for every
+/// connection with something to send, then `flush_acks`. The engine keeps at most one unused
+/// transmit frame: the one that a source left empty.
 pub struct Tcp<P: Port> {
     slots: Box<[Slot]>,
     /// Free slots, used last in, first out.

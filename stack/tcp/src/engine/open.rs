@@ -13,19 +13,9 @@ use super::{Tcp, cookies};
 use crate::conn::{Conn, NewConn};
 use crate::header::{Flags, Segment, SynOptions};
 use crate::output::TcpIo;
-use crate::{ConnId, ConnectError, ListenError, ListenerId};
+use crate::{ConnId, ConnectError, ListenerId};
 
 impl<P: Port> Tcp<P> {
-    /// Listens on an address, or on all addresses of a family when it is unspecified.
-    pub fn listen(&mut self, local: SocketAddr) -> Result<ListenerId, ListenError> {
-        self.listeners.insert(local)
-    }
-
-    /// Removes a listener. Connections that it opened continue.
-    pub fn unlisten(&mut self, id: ListenerId) {
-        self.listeners.remove(id);
-    }
-
     /// Returns a local port for a connection from `local` to `remote`, or `None` when all are in
     /// use. A port in TIME-WAIT is in use until [`Tcp::connect`] may reuse it (RFC 6191 s2).
     pub fn ephemeral_port(&mut self, now: Nanos, local: IpAddr, remote: SocketAddr) -> Option<u16> {

@@ -1,7 +1,7 @@
 //! Writing a connection out, and reading it back on another core.
 
 use ironwarp_llp::saved::{decode, encode};
-use ironwarp_llp::{RestoreError, SaveError};
+use ironwarp_llp::{RestoreError, SaveError, Transport};
 use ironwarp_net::Path;
 use ironwarp_port::{Frame, Port, TxMeta, Wire, Wires};
 use ironwarp_types::{Flow, Nanos, Seq};

@@ -1,5 +1,7 @@
 //! TCP as a [`Transport`] of the core loop: a connection has one stream.
 
+use core::net::SocketAddr;
+
 use ironwarp_llp::{
     Abort, Arrival, ConnectionInfo, ListenError, PathErrorOutcome, PayloadReader, Progress, ResourceUsage,
     RestoreError, SaveError, Transport, UnitSource,
@@ -9,7 +11,8 @@ use ironwarp_port::{Port, Wires};
 use ironwarp_types::{Flow, Nanos};
 
 use super::{LentBytes, RxStream, Tcp};
-use crate::conn::State;
+use crate::conn::{Conn, KeepAliveTimer, State};
+use crate::output::{AckQueue, TcpIo};
 use crate::{ConnId, ConnectError, ListenerId, TcpEvents, TcpTimeouts, Transmitted};
 
 impl<P: Port> Transport for Tcp<P> {
@@ -23,12 +26,12 @@ impl<P: Port> Transport for Tcp<P> {
     type Rx<'a> = RxStream<'a, P>;
     type State = State;
 
-    fn listen(&mut self, local: core::net::SocketAddr) -> Result<ListenerId, ListenError> {
-        self.listen(local)
+    fn listen(&mut self, local: SocketAddr) -> Result<ListenerId, ListenError> {
+        self.listeners.insert(local)
     }
 
-    fn unlisten(&mut self, listener: ListenerId) {
-        self.unlisten(listener);
+    fn unlisten(&mut self, id: ListenerId) {
+        self.listeners.remove(id);
     }
 
     fn connect(
@@ -50,9 +53,18 @@ impl<P: Port> Transport for Tcp<P> {
     }
 
     fn set_timeouts(&mut self, id: ConnId, timeouts: TcpTimeouts) {
-        self.set_timeouts(id, timeouts);
+        let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation);
+        let Some(conn) = slot.and_then(|slot| slot.conn.as_mut()) else { return };
+        conn.cold.user_timeout = timeouts.user_timeout;
+        conn.cold.zero_window_timeout = timeouts.zero_window_timeout;
+        conn.cold.keep_alive = KeepAliveTimer::new(timeouts.keep_alive);
+        if conn.state.is_live() {
+            self.shared.wheel.arm(id.slot, conn.deadline());
+        }
     }
 
+    /// The order is: retransmissions, units pulled from `source` while both windows take a whole
+    /// one, a due FIN.
     #[inline(always)]
     fn transmit(
         &mut self,
@@ -62,11 +74,20 @@ impl<P: Port> Transport for Tcp<P> {
         wires: &mut Wires<P>,
         segments_max: usize,
     ) -> Transmitted {
-        self.transmit(now, id, source, wires, segments_max)
+        match self.conn_and_io(id, now, wires) {
+            Some((conn, mut io)) => conn.transmit(&mut io, source, segments_max),
+            None => Transmitted::default(),
+        }
     }
 
+    /// A connection ends at once before the peer has answered.
     fn close(&mut self, now: Nanos, id: ConnId, wires: &mut Wires<P>) -> TcpEvents {
-        self.close(now, id, wires)
+        let Some((conn, mut io)) = self.conn_and_io(id, now, wires) else { return TcpEvents::empty() };
+        let before = conn.state;
+        conn.close(&mut io);
+        let over = conn.state == State::Closed && before != State::Closed;
+        self.on_state_change(id.slot, before, now);
+        if over { TcpEvents::CLOSED } else { TcpEvents::empty() }
     }
 
     fn abort(&mut self, now: Nanos, id: ConnId, how: Abort, wires: &mut Wires<P>) {
@@ -77,16 +98,23 @@ impl<P: Port> Transport for Tcp<P> {
         self.release(id);
     }
 
+    /// A connection that has not ended is removed silently; the peer's next segment is answered
+    /// with a reset.
     fn release(&mut self, id: ConnId) {
-        self.release(id);
+        let Some(conn) = self.conn(id) else { return };
+        if conn.state == State::SynReceived && conn.cold.listener.is_some() {
+            self.half_open = self.half_open.saturating_sub(1);
+        }
+        self.unlink(id.slot);
+        self.free_slot(id.slot);
     }
 
     fn flow(&self, id: ConnId) -> Option<Flow> {
-        self.flow(id)
+        self.conn(id).map(Conn::flow)
     }
 
     fn listener(&self, id: ConnId) -> Option<ListenerId> {
-        self.listener(id)
+        self.conn(id).and_then(|conn| conn.cold.listener)
     }
 
     #[inline(always)]
@@ -132,19 +160,52 @@ impl<P: Port> Transport for Tcp<P> {
         PathErrorOutcome { events, mtu_accepted }
     }
 
-    #[inline(always)]
+    #[inline]
     fn on_timers(&mut self, now: Nanos, wires: &mut Wires<P>, events: &mut impl FnMut(ConnId, TcpEvents)) {
-        self.on_timers(now, wires, events);
+        TcpIo { now, wire: wires.first_mut(), shared: &mut self.shared }.ensure_terminate_reserve();
+        while let Some(at) = self.shared.wheel.pop_expired(now) {
+            if let Some(slot) =
+                self.shared.wheel.next_in_slot().and_then(|next| self.slots.get(next as usize))
+            {
+                ironwarp_arch::prefetch_read_all(slot);
+            }
+            self.on_timer(now, at, wires, events);
+        }
+        self.relieve_shortages(now, wires, events);
+        let base = self.shared.config.connections_max;
+        self.time_wait.expire(now, &mut self.flows, base);
     }
 
+    /// May be early, since timers are re-armed lazily. Pending ACKs are not included: they leave
+    /// with the next [`Transport::flush_acks`], see [`Transport::has_pending_acks`].
     #[inline(always)]
     fn next_deadline(&self) -> Option<Nanos> {
-        self.next_deadline()
+        let timers = self.shared.wheel.next_deadline().unwrap_or(Nanos::MAX);
+        let next = timers.min(self.time_wait.next_deadline().unwrap_or(Nanos::MAX));
+        (next != Nanos::MAX).then_some(next)
     }
 
-    #[inline(always)]
+    /// Sends the ACKs that have been pending for a whole iteration without payload to carry them,
+    /// and those that must not wait.
+    #[inline]
     fn flush_acks(&mut self, now: Nanos, wires: &mut Wires<P>) {
-        self.flush_acks(now, wires);
+        if self.shared.acks.is_empty() {
+            return;
+        }
+        AckQueue::flush(
+            self,
+            |tcp| &mut tcp.shared.acks,
+            |tcp, slot, round| {
+                let conn = tcp.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut());
+                conn.is_some_and(|conn| {
+                    if conn.may_wait_for_reply(round) {
+                        return conn.ack.pending;
+                    }
+                    let mut io = TcpIo::for_path(&conn.path, now, wires, &mut tcp.shared);
+                    conn.send_due_acks(&mut io, round)
+                })
+            },
+        );
     }
 
     fn update_paths(
@@ -220,7 +281,7 @@ impl<P: Port> Transport for Tcp<P> {
 
     #[inline(always)]
     fn has_pending_acks(&self) -> bool {
-        self.has_pending_acks()
+        !self.shared.acks.is_empty()
     }
 
     /// Frames of the terminate reserve are missing because the pool was empty.
@@ -229,9 +290,11 @@ impl<P: Port> Transport for Tcp<P> {
         self.shared.needs_terminate_reserve()
     }
 
-    #[inline(always)]
+    /// Those in TIME-WAIT do not count.
+    #[inline]
     fn connections(&self) -> u32 {
-        self.connections()
+        // A slot is in the free list once.
+        self.slots.len().wrapping_sub(self.free.len()) as u32
     }
 
     #[inline(always)]

@@ -8,7 +8,7 @@ use ironwarp_port::{Burst, Frame, Wire, Wires};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{
     Arrival, ByteStream, ConnId, Lent, LentBytes, RestoreError, Tcp, TcpConfig, TcpEvents, Transmitted,
-    UnitSource,
+    Transport, UnitSource,
 };
 use ironwarp_types::{Flow, MacAddr, Nanos};
 

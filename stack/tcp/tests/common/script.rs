@@ -1,7 +1,7 @@
 //! A peer that is scripted with traces; `trace` defines the notation of a segment.
 
 use ironwarp_port::memory::MemoryFrame;
-use ironwarp_tcp::{ConnId, LentBytes, TcpConfig, TcpEvents, UnitSource};
+use ironwarp_tcp::{ConnId, LentBytes, TcpConfig, TcpEvents, Transport, UnitSource};
 use ironwarp_types::Nanos;
 
 use super::node::{Node, addr};

@@ -1,7 +1,7 @@
 //! A node with a bystander connection, which must not be affected, and connections in every state
 //! to attack.
 
-use ironwarp_tcp::{ConnId, State, TcpConfig, TcpEvents};
+use ironwarp_tcp::{ConnId, State, TcpConfig, TcpEvents, Transport};
 use ironwarp_types::Nanos;
 
 use crate::common::node::{Node, addr};

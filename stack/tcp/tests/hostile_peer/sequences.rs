@@ -1,7 +1,7 @@
 //! Random sequences of segments with nearly valid numbers, on several connections at once, with a
 //! bystander connection.
 
-use ironwarp_tcp::{ByteStream, ConnId, TcpEvents};
+use ironwarp_tcp::{ByteStream, ConnId, TcpEvents, Transport};
 use ironwarp_types::Nanos;
 use proptest::prelude::*;
 

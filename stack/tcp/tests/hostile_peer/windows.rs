@@ -1,7 +1,7 @@
 //! Windows that shrink, close, or are announced wrongly.
 
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{ConnId, TcpConfig, TcpEvents};
+use ironwarp_tcp::{ConnId, TcpConfig, TcpEvents, Transport};
 use ironwarp_types::Nanos;
 use proptest::prelude::*;
 

@@ -3,6 +3,7 @@
 
 use ironwarp_port::instrument::{FaultRates, Faults};
 use ironwarp_stats::Counter;
+use ironwarp_tcp::Transport;
 
 use crate::Device;
 use crate::kernel::{self, Settings, spawn};

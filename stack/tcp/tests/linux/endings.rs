@@ -6,7 +6,7 @@ use std::sync::mpsc;
 
 use ironwarp_port::{Burst, Port};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{State, TcpEvents};
+use ironwarp_tcp::{State, TcpEvents, Transport};
 use rustix::net::sockopt;
 
 use crate::kernel::{self, spawn};

@@ -11,7 +11,7 @@ use ironwarp_port::dpdk::{DpdkPort, Eal, MbufFrame};
 use ironwarp_port::instrument::{Capture, CaptureLimits, Instrumented, PortControl, WallClock};
 use ironwarp_port::{Burst, Wire, Wires};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_tcp::{ConnId, State, Tcp, TcpConfig, TcpEvents};
+use ironwarp_tcp::{ConnId, State, Tcp, TcpConfig, TcpEvents, Transport};
 use ironwarp_types::{Flow, MacAddr, Nanos};
 
 use crate::kernel::{is_ipv6, linux};

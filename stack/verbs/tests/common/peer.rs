@@ -9,7 +9,7 @@ use ironwarp::{Config, Event, MacAddr, Nanos};
 use ironwarp_net::{Net, NetConfig, Prefix, Received, Route};
 use ironwarp_port::{Burst, Port, Wire, Wires};
 use ironwarp_stats::CoreStats;
-use ironwarp_tcp::{ByteStream, ConnId, Tcp, TcpConfig, TcpEvents, UnitSource};
+use ironwarp_tcp::{ByteStream, ConnId, Tcp, TcpConfig, TcpEvents, Transport, UnitSource};
 use ironwarp_types::Flow;
 
 use super::{Node, TURNS_MAX};

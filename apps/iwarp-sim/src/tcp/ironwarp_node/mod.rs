@@ -16,7 +16,9 @@ use ironwarp_port::memory::{MemoryControl, MemoryFrame, MemoryPort};
 use ironwarp_port::{Burst, Frame, Wire, Wires};
 use ironwarp_sim::Node;
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_tcp::{Blocked, ByteStream, ConnId, ConnectError, ListenError, State, Tcp, TcpEvents};
+use ironwarp_tcp::{
+    Blocked, ByteStream, ConnId, ConnectError, ListenError, State, Tcp, TcpEvents, Transport,
+};
 use ironwarp_types::{Flow, Nanos};
 
 pub use setup::{Connector, EndCounts, IronwarpSetup, address, link_address};
