@@ -55,8 +55,10 @@ unsafe impl Sync for Buffer {}
 
 impl Buffer {
     fn new(bytes: usize) -> Arc<Self> {
-        let bytes: Box<[_]> = vec![UNWRITTEN; bytes].into_iter().map(UnsafeCell::new).collect();
-        Arc::new(Buffer { bytes: NonNull::from(Box::leak(bytes)), owner: None, rx: AtomicU64::new(NO_RX) })
+        let bytes = NonNull::from(Box::leak(vec![UNWRITTEN; bytes].into_boxed_slice()));
+        // A cell has the layout of what it holds.
+        let bytes = NonNull::slice_from_raw_parts(bytes.cast(), bytes.len());
+        Arc::new(Buffer { bytes, owner: None, rx: AtomicU64::new(NO_RX) })
     }
 
     #[inline(always)]
