@@ -219,7 +219,7 @@ fn pairs_over_veth_check_every_byte() {
         return;
     }
     let (_serial, lab) = (serial(), Lab::new());
-    for (pair, device) in [("veth-af_packet", "net_af_packet0"), ("veth-af_xdp", "net_af_xdp0")] {
+    for (pair, device) in [("veth-af_packet", "af_packet"), ("veth-af_xdp", "net_af_xdp0")] {
         for test in ["send-bw --validate", "write-lat --validate", "frame-lat", "conn-rate"] {
             let result = lab.measured(&format!("{test} --pair {pair} --iterations 50"), false);
             assert_eq!(result["errors"], 0, "{test} over {pair}");

@@ -131,7 +131,7 @@ class Fabric:
         run("ip link set bridge0 up")
 
     def _route(self):
-        # Several queues, as DPDK opens it. It is created here, so it keeps its address from one process of ours to the
+        # Several queues, as our driver opens it. It is created here, so it keeps its address from one process of ours to the
         # next.
         run(f"ip tuntap add dev {OUR_INTERFACE} mode tap multi_queue")
         run(f"ip address add {KERNEL_AT_TAP}/24 dev {OUR_INTERFACE}")

@@ -114,7 +114,8 @@ class Lab:
     def dissect(self):
         """Lets Wireshark look for faults in what was captured. Gives what it has read, in words."""
         self._end_captures()
-        return f"{check_captures(self.cell_folder, self.fabric.ours)} FPDUs read by Wireshark"
+        fpdus = check_captures(self.cell_folder, self.fabric.ours, self.fabric.device == "tap")
+        return f"{fpdus} FPDUs read by Wireshark"
 
     def peers_fault(self):
         """What the guest did wrong on the wire, in words, if a capture from outside of our process shows that, and no such

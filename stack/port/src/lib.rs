@@ -13,6 +13,7 @@
 pub mod dpdk;
 mod frame;
 pub mod instrument;
+pub mod kernel;
 pub mod memif;
 pub mod memory;
 mod per_port;

@@ -55,7 +55,11 @@ unsafe impl Sync for Buffer {}
 
 impl Buffer {
     fn new(bytes: usize) -> Arc<Self> {
-        let bytes = NonNull::from(Box::leak(vec![UNWRITTEN; bytes].into_boxed_slice()));
+        Self::over(vec![UNWRITTEN; bytes].into())
+    }
+
+    fn over(bytes: Box<[u8]>) -> Arc<Self> {
+        let bytes = NonNull::from(Box::leak(bytes));
         // A cell has the layout of what it holds.
         let bytes = NonNull::slice_from_raw_parts(bytes.cast(), bytes.len());
         Arc::new(Buffer { bytes, owner: None, rx: AtomicU64::new(NO_RX) })
@@ -71,7 +75,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.owner.is_none() {
-            // SAFETY: it was leaked from a box in `new`, and nobody else has it.
+            // SAFETY: it was leaked from a box in `over`, and nobody else has it.
             drop(unsafe { Box::from_raw(self.bytes.as_ptr()) });
         }
     }
@@ -104,6 +108,11 @@ impl Pool {
         let buffer =
             |bytes| Arc::new(Buffer { bytes, owner: Some(owner.clone()), rx: AtomicU64::new(NO_RX) });
         Self::of(buffers.map(buffer).collect())
+    }
+
+    /// Creates a pool whose buffers take memory when they are first used.
+    pub(crate) fn zeroed(frames: usize, frame_bytes: usize) -> Self {
+        Self::of((0..frames).map(|_| Buffer::over(vec![0; frame_bytes].into())).collect())
     }
 
     fn of(buffers: Arc<[Arc<Buffer>]>) -> Self {

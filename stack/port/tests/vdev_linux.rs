@@ -15,7 +15,7 @@ use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, Icmpv4Packet,
     Icmpv4Repr, IpProtocol, Ipv4Packet, Ipv4Repr,
 };
-use vdev_lab::{Lab, Needs, alone, pattern, send, system};
+use vdev_lab::{Lab, Needs, alone, packet_socket, pattern, send, system, tap};
 
 const OURS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const LINUX: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -155,7 +155,7 @@ fn linux_echoes(port: &mut DpdkPort, mtu_bytes: usize) {
 #[test]
 fn linux_answers_through_a_tap() {
     alone("linux_answers_through_a_tap", Needs::Namespace, |lab| {
-        let vdev = Vdev::tap(0, "dtap0").unwrap();
+        let vdev = tap();
         let (_eal, mut port) = start(lab, &vdev, &PortSettings::default());
         system("ip addr add 10.77.0.1/24 dev dtap0");
         system("ip link set dtap0 up");
@@ -166,7 +166,7 @@ fn linux_answers_through_a_tap() {
 #[test]
 fn a_tap_fills_in_the_checksum_that_it_claims_to() {
     alone("a_tap_fills_in_the_checksum_that_it_claims_to", Needs::Namespace, |lab| {
-        let vdev = Vdev::tap(0, "dtap0").unwrap();
+        let vdev = tap();
         let (_eal, mut port) = start(lab, &vdev, &PortSettings::default());
         system("ip addr add 10.77.0.1/24 dev dtap0");
         system("ip link set dtap0 up");
@@ -180,7 +180,7 @@ fn a_tap_fills_in_the_checksum_that_it_claims_to() {
 #[test]
 fn a_tap_refuses_a_jumbo_mtu_and_keeps_its_interface() {
     alone("a_tap_refuses_a_jumbo_mtu_and_keeps_its_interface", Needs::Namespace, |lab| {
-        let vdev = Vdev::tap(0, "dtap0").unwrap();
+        let vdev = tap();
         let eal = lab.eal(&lab.config().vdev(vdev.clone()));
         let jumbo = PortSettings { mtu_bytes: 9000, ..PortSettings::default() };
         match DpdkPort::open(&eal, vdev.name(), &jumbo, CoreStats::detached()) {
@@ -195,7 +195,7 @@ fn a_tap_refuses_a_jumbo_mtu_and_keeps_its_interface() {
 fn the_kernels_end_of_a_tap_follows_a_smaller_mtu() {
     alone("the_kernels_end_of_a_tap_follows_a_smaller_mtu", Needs::Namespace, |lab| {
         let small = PortSettings { mtu_bytes: 1280, ..PortSettings::default() };
-        let (_eal, _port) = start(lab, &Vdev::tap(0, "dtap0").unwrap(), &small);
+        let (_eal, _port) = start(lab, &tap(), &small);
         let shown = std::process::Command::new("ip").args(["link", "show", "dtap0"]).output().expect("ip");
         assert!(String::from_utf8_lossy(&shown.stdout).contains("mtu 1280"));
     });
@@ -205,7 +205,7 @@ fn the_kernels_end_of_a_tap_follows_a_smaller_mtu() {
 fn linux_answers_through_a_raw_socket_on_a_veth() {
     alone("linux_answers_through_a_raw_socket_on_a_veth", Needs::Namespace, |lab| {
         veth(1500);
-        let vdev = Vdev::af_packet(0, "veth1", 1500).unwrap();
+        let vdev = packet_socket("veth1", 1500);
         let (_eal, mut port) = start(lab, &vdev, &PortSettings::default());
         linux_echoes(&mut port, 1500);
     });
@@ -215,7 +215,7 @@ fn linux_answers_through_a_raw_socket_on_a_veth() {
 fn jumbo_packets_cross_a_raw_socket_whose_rings_have_room() {
     alone("jumbo_packets_cross_a_raw_socket_whose_rings_have_room", Needs::Namespace, |lab| {
         veth(9000);
-        let vdev = Vdev::af_packet(0, "veth1", 9000).unwrap();
+        let vdev = packet_socket("veth1", 9000);
         let jumbo = PortSettings { mtu_bytes: 9000, ..PortSettings::default() };
         let (eal, mut port) = start(lab, &vdev, &jumbo);
         linux_echoes(&mut port, 9000);

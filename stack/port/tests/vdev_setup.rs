@@ -8,7 +8,7 @@ use std::ffi::CString;
 use ironwarp_port::dpdk::{DpdkError, DpdkPort, Eal, EalConfig, PortSettings, Vdev, Wakes};
 use ironwarp_port::{Burst, Frame, Port, TxMeta};
 use ironwarp_stats::CoreStats;
-use vdev_lab::{Needs, alone};
+use vdev_lab::{Needs, alone, packet_socket};
 
 #[test]
 fn the_eal_starts_once_per_process_even_after_it_is_gone() {
@@ -69,7 +69,7 @@ fn arguments_that_dpdk_refuses_are_named() {
 #[test]
 fn a_device_that_dpdk_cannot_make_stops_the_start() {
     alone("a_device_that_dpdk_cannot_make_stops_the_start", Needs::Nothing, |lab| {
-        let config = lab.config().vdev(Vdev::af_packet(0, "nosuchiface", 1500).unwrap());
+        let config = lab.config().vdev(packet_socket("nosuchiface", 1500));
         let refused = Eal::start(&config).err().expect("an error");
         assert!(matches!(&refused, DpdkError::NotMade { vdev } if vdev.contains("nosuchiface")), "{refused}");
     });

@@ -13,7 +13,7 @@ use ironwarp_stats::CoreStats;
 
 use crate::config::{Config, DeviceConfig, DriverArgs, Hugepages, IdlePolicy};
 use crate::error::SetupError;
-use crate::host::{Host, Severity, needed_mib};
+use crate::host::{Host, needed_mib, report};
 
 /// The process's DPDK, after a stack has started it.
 static STARTED: Mutex<Option<Eal>> = Mutex::new(None);
@@ -38,14 +38,7 @@ pub(crate) fn examine(config: &Config, number: usize, adopted: bool) -> Result<(
         0 => host.examine_all(config),
         _ => host.examine_port(&port_config),
     };
-    for finding in findings {
-        match finding.severity {
-            Severity::Fault => return Err(SetupError::Host(finding)),
-            Severity::Warning => tracing::warn!("{finding}"),
-            Severity::Good => tracing::debug!("{finding}"),
-        }
-    }
-    Ok(())
+    report(&findings)
 }
 
 /// Opens the device of a port, by its number, with a queue for each core.
@@ -108,18 +101,16 @@ impl Device {
         let index = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
         Ok(match &config.port.device {
             DeviceConfig::Memory {} => return Err(SetupError::Port("memory", "is given with `memory_port`")),
-            DeviceConfig::Memif { .. } => {
-                return Err(SetupError::Port("memif", "has no driver of DPDK here"));
+            device @ (DeviceConfig::Memif { .. }
+            | DeviceConfig::Tap { .. }
+            | DeviceConfig::AfPacket { .. }) => {
+                return Err(SetupError::Port(device.kind(), "has no driver of DPDK here"));
             }
             DeviceConfig::Ring { .. } => {
                 return Err(SetupError::Port(
                     "ring",
                     "has two ends, which `Stack::ring_pair` opens together",
                 ));
-            }
-            DeviceConfig::Tap { interface } => Device::Virtual(Vdev::tap(index, interface)?),
-            DeviceConfig::AfPacket { interface } => {
-                Device::Virtual(Vdev::af_packet(index, interface, config.port.mtu)?.with_queues(queues))
             }
             DeviceConfig::AfXdp { interface } => {
                 Device::Virtual(Vdev::af_xdp(index, interface)?.with_queues(queues))

@@ -196,6 +196,9 @@ pub enum SetupError {
     /// The memif of this library's own driver could not be opened.
     #[error(transparent)]
     Memif(#[from] ironwarp_port::memif::MemifError),
+    /// The tap or packet socket of this library's own driver could not be opened.
+    #[error(transparent)]
+    Kernel(#[from] ironwarp_port::kernel::KernelError),
     /// This machine lacks what the configuration requires, or the process lacks the permission.
     #[error(transparent)]
     Host(#[from] crate::host::Finding),

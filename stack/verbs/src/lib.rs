@@ -35,6 +35,7 @@ mod device;
 mod error;
 mod event;
 pub mod host;
+mod kernel;
 mod log_limit;
 mod memif;
 mod numbers;

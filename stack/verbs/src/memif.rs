@@ -6,20 +6,7 @@ use ironwarp_types::MacAddr;
 
 use crate::config::{Config, DeviceConfig, memif_buffer_bytes};
 use crate::error::SetupError;
-use crate::host::{Host, Severity};
-
-/// Returns whether the ports are of this driver: all of them, or none.
-pub(crate) fn is_wanted(config: &Config) -> Result<bool, SetupError> {
-    let is_memif = |device: &DeviceConfig| matches!(device, DeviceConfig::Memif { .. });
-    let count = config.port_configs().filter(|port| is_memif(&port.device)).count();
-    let problem = "cannot be combined with ports of DPDK in one stack: DPDK's own memif is device.dpdk, with args, and \
-                   trusts the other end";
-    match count {
-        0 => Ok(false),
-        count if count == config.ports() => Ok(true),
-        _ => Err(SetupError::Port("memif", problem)),
-    }
-}
+use crate::host::{Host, report};
 
 /// Opens the link of a port, by its number, with a queue pair for each core.
 pub(crate) fn open(
@@ -28,13 +15,7 @@ pub(crate) fn open(
     stats: Vec<CoreStats>,
 ) -> Result<Vec<MemifPort>, SetupError> {
     let config = &config.for_port(number);
-    for finding in Host::local().check_device(config) {
-        match finding.severity {
-            Severity::Fault => return Err(SetupError::Host(finding)),
-            Severity::Warning => tracing::warn!("{finding}"),
-            Severity::Good => tracing::debug!("{finding}"),
-        }
-    }
+    report(&Host::local().check_device(config))?;
     let DeviceConfig::Memif { role, socket, id, buffer_bytes, secret, sparse, .. } = &config.port.device
     else {
         return Err(SetupError::Port(config.port.device.kind(), "is no memif"));
@@ -95,17 +76,6 @@ mod tests {
 
     fn memif(socket: &str, more: &str) -> String {
         format!("memif = {{ role = \"server\", socket = \"/run/{socket}\"{more} }}")
-    }
-
-    #[test]
-    fn all_ports_of_a_stack_have_one_driver() {
-        let both = config(&memif("a", ""), &memif("b", "")).expect("two links");
-        assert!(is_wanted(&both).expect("one driver") && !both.port.device.needs_dpdk());
-        let one = config(&DPDK.replace("memif0", "memif1"), DPDK).expect("two links of DPDK's");
-        assert!(is_wanted(&one).is_ok_and(|wanted| !wanted));
-        let mixed = config(&memif("a", ""), DPDK).expect("two devices");
-        let mixed = is_wanted(&mixed).expect_err("two drivers").to_string();
-        assert!(mixed.contains("cannot be combined") && mixed.contains("device.dpdk"), "{mixed}");
     }
 
     #[test]

@@ -219,7 +219,8 @@ fn dropping_a_stack_with_work_outstanding_lets_dpdk_clean_up() {
     alone("dropping_a_stack_with_work_outstanding_lets_dpdk_clean_up", Needs::Namespace, |lab| {
         veth();
         let end = |host, interface: &str| {
-            open(host, &format!("af_packet = {{ interface = \"{interface}\" }}"))
+            let args = format!("iface={interface},framesz=2048,blocksz=4096,framecnt=512,qpairs=2");
+            open(host, &format!("dpdk = {{ name = \"net_af_packet{host}\", args = \"{args}\" }}"))
                 .unwrap_or_else(|error| panic!("{error}"))
         };
         let (mut near, mut far) = (end(1, "veth0"), end(2, "veth1"));

@@ -206,7 +206,17 @@ fn a_frame_at_an_xdp_socket_wakes_a_worker_that_sleeps() {
 fn a_frame_at_a_tap_interface_wakes_a_worker_that_sleeps() {
     alone("a_frame_at_a_tap_interface_wakes_a_worker_that_sleeps", Needs::Namespace, |_| {
         let near = end(1, "tap = { interface = \"wtap0\" }", "sleep");
-        system("ip link set wtap0 up");
         is_woken(near, end(2, "af_packet = { interface = \"wtap0\" }", "spin"));
+    });
+}
+
+/// DPDK's drivers for kernel interfaces, which keep their descriptors to themselves.
+#[test]
+fn a_frame_at_dpdks_packet_socket_wakes_a_worker_that_sleeps() {
+    alone("a_frame_at_dpdks_packet_socket_wakes_a_worker_that_sleeps", Needs::Namespace, |_| {
+        veth();
+        let args = "iface=veth0,framesz=2048,blocksz=4096,framecnt=512";
+        let near = end(1, &format!("dpdk = {{ name = \"net_af_packet0\", args = \"{args}\" }}"), "sleep");
+        is_woken(near, end(2, "af_packet = { interface = \"veth1\" }", "spin"));
     });
 }

@@ -26,8 +26,7 @@ pub enum PairKind {
     Ring,
     /// Buffers of one process, a thread for each end: no DPDK, no device, for first tries
     Memory,
-    /// A veth pair between two new network namespaces, over raw sockets (DPDK's af_packet); needs
-    /// root
+    /// A veth pair between two new network namespaces, over packet sockets; needs root
     #[value(name = "veth-af_packet")]
     VethAfPacket,
     /// The same over XDP sockets (DPDK's af_xdp), with an MTU of at most 1500; needs root
@@ -48,8 +47,7 @@ impl PairKind {
 
     /// Whether this build supports the pair.
     pub fn is_built_in(self) -> bool {
-        let native = matches!(self, PairKind::Memory | PairKind::Memif | PairKind::MemifNative);
-        cfg!(feature = "dpdk") || native
+        cfg!(feature = "dpdk") || !matches!(self, PairKind::Ring | PairKind::VethAfXdp)
     }
 
     pub fn path(self) -> PathKind {
@@ -112,7 +110,7 @@ impl PairKind {
             PairKind::VethAfPacket | PairKind::VethAfXdp => {
                 let kind = if self == PairKind::VethAfXdp { "af_xdp" } else { "af_packet" };
                 let end = |interface: &str| format!("device.{kind} = {{ interface = \"{interface}\" }}");
-                let device = if self == PairKind::VethAfXdp { "net_af_xdp0" } else { "net_af_packet0" };
+                let device = if self == PairKind::VethAfXdp { "net_af_xdp0" } else { "af_packet" };
                 (end(CLIENT_INTERFACE), end(SERVER_INTERFACE), device, ServerPlacement::Process)
             }
         };

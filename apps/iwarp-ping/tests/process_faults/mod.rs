@@ -132,8 +132,8 @@ fn a_second_process_on_a_memif_socket_is_refused_and_a_stale_socket_is_removed()
     assert!(again.ended().status.success());
 }
 
-/// `eal.hugepages = "require"` names the lack of hugepages; `"auto"`, the default, takes ordinary
-/// pages.
+/// With a device of DPDK, `eal.hugepages = "require"` names the lack of hugepages; `"auto"`, the
+/// default, takes ordinary pages.
 #[test]
 fn no_hugepages_are_an_error_by_name_or_a_fallback() {
     let Some(lab) = Lab::new() else { return };
@@ -142,6 +142,11 @@ fn no_hugepages_are_an_error_by_name_or_a_fallback() {
         use std::io::Write;
         writeln!(std::io::stderr(), "\nSKIPPED: this machine has free hugepages").expect("a terminal");
         return;
+    }
+    for (host, role) in [(1, "server"), (2, "client")] {
+        let args = format!("iface=iwv{},framesz=2048,blocksz=4096,framecnt=512,qpairs=1", host - 1);
+        let device = format!("dpdk = {{ name = \"net_af_packet0\", args = \"{args}\" }}");
+        lab.configure(role, &device, host, "");
     }
     let text = std::fs::read_to_string(lab.file("server")).expect("the configuration");
     for (setting, works) in [("require", false), ("auto", true)] {

@@ -40,8 +40,8 @@ const INTERFACE_BYTES_MAX: usize = 15;
 const PACKET_PLACE_OVERHEAD_BYTES: u32 = 80;
 /// The part of it that the driver subtracts before it compares a slot with an mbuf.
 const PACKET_HEADER_BYTES: u32 = 32;
-/// The unit in which the kernel allocates such a ring.
-const PAGE_BYTES: u32 = 4096;
+/// A slot of such a ring, unless `framesz` says another size.
+const PACKET_PLACE_BYTES: u32 = 2048;
 /// A shared buffer of memif, unless `bsize` says another size.
 const MEMIF_BUFFER_BYTES: u32 = 2048;
 /// The longest device name, without its closing NUL.
@@ -56,36 +56,6 @@ impl Vdev {
     /// Returns `net_null<index>`: drops sent frames, and delivers empty frames at once.
     pub fn null(index: u16) -> Self {
         Self::named("net_null", index, String::new())
-    }
-
-    /// Returns `net_tap<index>`: creates a kernel interface, so Linux is the peer. The kernel
-    /// interface has the device's own address, so the stack uses another one.
-    ///
-    /// # Errors
-    /// [`DpdkError::Setting`] for a name that the kernel would refuse.
-    pub fn tap(index: u16, interface: &str) -> Result<Self, DpdkError> {
-        interface_name("tap.interface", interface)?;
-        Ok(Self::named("net_tap", index, format!("iface={interface}")))
-    }
-
-    /// Returns `net_af_packet<index>`: a raw socket on an existing interface, with rings whose
-    /// slots hold packets of this MTU. The interface's own MTU is unchanged.
-    ///
-    /// # Errors
-    /// [`DpdkError::Setting`] for a name that the kernel would refuse.
-    pub fn af_packet(index: u16, interface: &str, mtu_bytes: u16) -> Result<Self, DpdkError> {
-        interface_name("af_packet.interface", interface)?;
-        let needed = u32::from(mtu_bytes) + super::device::LINK_BYTES + PACKET_PLACE_OVERHEAD_BYTES;
-        // Blocks consist of whole pages and whole slots.
-        let place_bytes =
-            if needed <= PAGE_BYTES / 2 { PAGE_BYTES / 2 } else { needed.next_multiple_of(PAGE_BYTES) };
-        let block_bytes = place_bytes.max(PAGE_BYTES);
-        let rings = format!("framesz={place_bytes},blocksz={block_bytes},framecnt=512,qpairs=1");
-        let buffers = Buffers {
-            frame_bytes_max: place_bytes - PACKET_PLACE_OVERHEAD_BYTES,
-            room_bytes_min: place_bytes - PACKET_HEADER_BYTES,
-        };
-        Ok(Vdev { buffers, ..Self::named("net_af_packet", index, format!("iface={interface},{rings}")) })
     }
 
     /// Returns `net_af_xdp<index>`: an XDP socket on an existing interface. Frames of at most a
@@ -111,14 +81,12 @@ impl Vdev {
         Ok(Self::named("net_vhost", index, format!("iface={path},queues=1")))
     }
 
-    /// Returns the same device with a number of queues, if its arguments contain it: packet sockets
-    /// share their interface's frames by the kernel's flow hash, XDP sockets take one of its queues
-    /// each, from the first on. Other devices get the number when they are opened.
+    /// Returns the same device with a number of queues, if its arguments contain it: XDP sockets
+    /// take one of their interface's queues each, from the first on. Other devices get the number
+    /// when they are opened.
     #[must_use]
     pub fn with_queues(mut self, queues: u16) -> Self {
-        if self.name.starts_with("net_af_packet") {
-            self.arguments = self.arguments.replace("qpairs=1", &format!("qpairs={queues}"));
-        } else if self.name.starts_with("net_vhost") {
+        if self.name.starts_with("net_vhost") {
             self.arguments = self.arguments.replace("queues=1", &format!("queues={queues}"));
         } else if self.name.starts_with("net_af_xdp") && queues > 1 {
             self.arguments.push_str(&format!(",start_queue=0,queue_count={queues}"));
@@ -142,9 +110,15 @@ impl Vdev {
             "a device name of letters, digits and underscores, then `,key=value` pairs",
         )?;
         let mut vdev = Vdev { name: name.into(), arguments: arguments.into(), buffers: Buffers::UNKNOWN };
+        let number = |key| vdev.argument(key).and_then(|bytes| bytes.parse::<u32>().ok());
         if name.starts_with("net_memif") {
-            let bytes = vdev.argument("bsize=").and_then(|bytes| bytes.parse().ok());
-            vdev.buffers.frame_bytes_max = bytes.unwrap_or(MEMIF_BUFFER_BYTES);
+            vdev.buffers.frame_bytes_max = number("bsize=").unwrap_or(MEMIF_BUFFER_BYTES);
+        } else if name.starts_with("net_af_packet") {
+            let place_bytes = number("framesz=").unwrap_or(PACKET_PLACE_BYTES);
+            vdev.buffers = Buffers {
+                frame_bytes_max: place_bytes.saturating_sub(PACKET_PLACE_OVERHEAD_BYTES),
+                room_bytes_min: place_bytes.saturating_sub(PACKET_HEADER_BYTES),
+            };
         }
         Ok(vdev)
     }
@@ -218,16 +192,7 @@ mod tests {
 
     #[test]
     fn each_kind_is_spelled_as_its_driver_reads_it() {
-        assert_eq!(
-            Vdev::af_packet(0, "veth1", 9000).unwrap().to_string(),
-            "net_af_packet0,iface=veth1,framesz=12288,blocksz=12288,framecnt=512,qpairs=1"
-        );
         assert_eq!(Vdev::ring(0).to_string(), "net_ring0");
-        assert_eq!(Vdev::tap(1, "dtap1").unwrap().to_string(), "net_tap1,iface=dtap1");
-        assert_eq!(
-            Vdev::af_packet(0, "veth1", 1500).unwrap().to_string(),
-            "net_af_packet0,iface=veth1,framesz=2048,blocksz=4096,framecnt=512,qpairs=1"
-        );
         assert_eq!(
             Vdev::vhost(2, Path::new("/run/v.sock")).unwrap().to_string(),
             "net_vhost2,iface=/run/v.sock,queues=1"
@@ -237,19 +202,20 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_exceeds_a_shared_buffer_of_memif_is_known_before_it_is_sent() {
+    fn a_frame_that_exceeds_a_buffer_of_the_driver_is_known_before_it_is_sent() {
         let most = |text| Vdev::parse(text).unwrap().buffers.frame_bytes_max;
         assert_eq!(most("net_memif0,role=client,bsize=10240,rsize=10"), 10_240);
         assert_eq!(most("net_memif0,role=client"), 2048);
+        assert_eq!(most("net_af_packet0,iface=veth1,framesz=12288,blocksz=12288"), 12_208);
+        assert_eq!(most("net_af_packet0,iface=veth1"), 1968);
         assert_eq!(most("net_null0"), u32::MAX);
     }
 
     #[test]
     fn sockets_are_told_how_many_queues_there_shall_be() {
         let many = |made: Result<Vdev, DpdkError>| made.unwrap().with_queues(4).to_string();
-        assert!(many(Vdev::af_packet(0, "veth1", 1500)).ends_with("framecnt=512,qpairs=4"));
         assert_eq!(many(Vdev::af_xdp(0, "veth1")), "net_af_xdp0,iface=veth1,start_queue=0,queue_count=4");
-        assert_eq!(many(Vdev::tap(0, "dtap0")), "net_tap0,iface=dtap0");
+        assert_eq!(many(Vdev::parse("net_tap0,iface=dtap0")), "net_tap0,iface=dtap0");
         assert!(many(Vdev::vhost(0, Path::new("/v"))).ends_with(",queues=4"));
     }
 
@@ -259,9 +225,9 @@ mod tests {
             Err(DpdkError::Setting { key, .. }) => key,
             other => panic!("{other:?}"),
         };
-        assert_eq!(refused(Vdev::tap(0, "a,remote=eth0")), "tap.interface");
-        assert_eq!(refused(Vdev::tap(0, "")), "tap.interface");
-        assert_eq!(refused(Vdev::af_packet(0, "sixteen-byte-nam", 1500)), "af_packet.interface");
+        assert_eq!(refused(Vdev::af_xdp(0, "a,start_queue=1")), "af_xdp.interface");
+        assert_eq!(refused(Vdev::af_xdp(0, "")), "af_xdp.interface");
+        assert_eq!(refused(Vdev::af_xdp(0, "sixteen-byte-nam")), "af_xdp.interface");
         assert_eq!(refused(Vdev::af_xdp(0, "veth 0")), "af_xdp.interface");
         assert_eq!(refused(Vdev::vhost(0, Path::new("/run/a,client=1"))), "vhost.socket");
         assert_eq!(refused(Vdev::parse("net null0")), "vdev");

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use ironwarp_port::dpdk::{DpdkPort, Eal, EalConfig, MbufFrame, SealedMbuf};
+use ironwarp_port::dpdk::{DpdkPort, Eal, EalConfig, MbufFrame, SealedMbuf, Vdev};
 use ironwarp_port::{Burst, Frame, Port, TxMeta};
 use rustix::process::{Pid, Signal, geteuid, kill_process_group, set_parent_process_death_signal};
 
@@ -162,6 +162,19 @@ impl Lab {
     pub fn eal(&self, config: &EalConfig) -> Eal {
         Eal::start(config).unwrap_or_else(|error| panic!("{error}"))
     }
+}
+
+/// DPDK's tap `dtap0`: the peer is Linux. Its kernel end has the device's own address.
+pub fn tap() -> Vdev {
+    Vdev::parse("net_tap0,iface=dtap0").expect("a device")
+}
+
+/// DPDK's packet socket on an interface, with rings whose slots hold packets of this MTU.
+pub fn packet_socket(interface: &str, mtu_bytes: u16) -> Vdev {
+    let (slot, block) = if mtu_bytes > 1900 { (12_288, 12_288) } else { (2048, 4096) };
+    let line =
+        format!("net_af_packet0,iface={interface},framesz={slot},blocksz={block},framecnt=512,qpairs=1");
+    Vdev::parse(&line).expect("a device")
 }
 
 /// Runs a system command that must succeed.

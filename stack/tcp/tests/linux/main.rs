@@ -45,7 +45,7 @@ fn open(lab: &Lab, vdev: &Vdev, mtu_bytes: u16, config: TcpConfig) -> UserStack 
 
 /// Linux at the other end of a tap.
 fn tap(lab: &Lab, config: TcpConfig) -> UserStack {
-    let stack = open(lab, &Vdev::tap(0, "dtap0").expect("a name"), 1_500, config);
+    let stack = open(lab, &vdev_lab::tap(), 1_500, config);
     kernel::address("dtap0");
     stack
 }
@@ -53,7 +53,7 @@ fn tap(lab: &Lab, config: TcpConfig) -> UserStack {
 /// Linux at the other end of a veth pair. Our side uses a raw socket.
 fn veth(lab: &Lab, mtu_bytes: u16, config: TcpConfig) -> UserStack {
     kernel::veth(mtu_bytes);
-    open(lab, &Vdev::af_packet(0, "veth1", mtu_bytes).expect("a name"), mtu_bytes, config)
+    open(lab, &vdev_lab::packet_socket("veth1", mtu_bytes), mtu_bytes, config)
 }
 
 /// The same with an XDP socket.

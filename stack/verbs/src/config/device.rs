@@ -186,7 +186,13 @@ impl DeviceConfig {
 
     /// Returns whether DPDK drives the device.
     pub fn needs_dpdk(&self) -> bool {
-        !matches!(self, DeviceConfig::Memory {} | DeviceConfig::Memif { .. })
+        !matches!(self, DeviceConfig::Memory {} | DeviceConfig::Memif { .. }) && !self.is_kernel()
+    }
+
+    /// Returns whether the device is an interface of the kernel that this library's own driver
+    /// opens.
+    pub(crate) fn is_kernel(&self) -> bool {
+        matches!(self, DeviceConfig::Tap { .. } | DeviceConfig::AfPacket { .. })
     }
 
     fn validate(&self, mtu: u16) -> Result<(), ConfigError> {

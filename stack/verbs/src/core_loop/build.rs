@@ -183,7 +183,12 @@ fn net_config(config: &Config, mac: MacAddr, secret: [u64; 2]) -> Result<NetConf
 /// tap). In these cases it is a locally administered address made of our network address, so that
 /// both ends of a link differ.
 pub(crate) fn local_mac(config: &Config, device: MacAddr, address: IpAddr) -> MacAddr {
-    if device != MacAddr::default() && !matches!(config.port.device, DeviceConfig::Tap { .. }) {
+    let is_the_kernels = match &config.port.device {
+        DeviceConfig::Tap { .. } => true,
+        DeviceConfig::Dpdk { name, .. } => name.starts_with("net_tap"),
+        _ => false,
+    };
+    if device != MacAddr::default() && !is_the_kernels {
         return device;
     }
     let [a, b, c, d] = match address {

@@ -1,4 +1,4 @@
-//! Checks of this machine for a configured device, before DPDK opens it.
+//! Checks of this machine for a configured device, before its driver opens it.
 //!
 //! DPDK logs why a device cannot be opened but hardly reports it to the program. So the kernel is
 //! asked beforehand: interfaces and addresses by netlink, since `/sys` may show another network
@@ -18,6 +18,7 @@ use core::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::config::{Config, DeviceConfig, MemifRole};
+use crate::error::SetupError;
 #[cfg(feature = "dpdk")]
 pub(crate) use memory::needed_mib;
 pub use netlink::{Link, Links};
@@ -82,6 +83,21 @@ impl fmt::Display for Finding {
 }
 
 impl std::error::Error for Finding {}
+
+/// Logs the findings.
+///
+/// # Errors
+/// The first fault.
+pub(crate) fn report(findings: &[Finding]) -> Result<(), SetupError> {
+    for finding in findings {
+        match finding.severity {
+            Severity::Fault => return Err(SetupError::Host(finding.clone())),
+            Severity::Warning => tracing::warn!("{finding}"),
+            Severity::Good => tracing::debug!("{finding}"),
+        }
+    }
+    Ok(())
+}
 
 /// The machine that is checked.
 pub struct Host {
