@@ -191,11 +191,12 @@ impl Region {
         u32::try_from(offset).ok().filter(|_| offset < self.bytes)
     }
 
-    /// Returns a pool over `buffers` whole cache lines long, the first at `offset`. `None`: not all
-    /// of them are inside. Only the caller, which has laid out the region, may use this part of it,
-    /// and only so.
+    /// Returns a pool over `buffers` whole cache lines long, the first at `offset`. `None`: there
+    /// are none, or not all of them are inside. Only the caller, which has laid out the region, may
+    /// use this part of it, and only so.
     pub(super) fn pool(self: &Arc<Self>, offset: usize, buffers: usize, bytes: usize) -> Option<Pool> {
-        let first = NonNull::new(self.at(offset, buffers.checked_mul(bytes)?)?)?;
+        let all = buffers.checked_mul(bytes).filter(|all| *all > 0)?;
+        let first = NonNull::new(self.at(offset, all)?)?;
         let owner: Owner = self.clone();
         let buffer = |number: usize| {
             // SAFETY: inside the bytes that `at` has checked.

@@ -292,7 +292,7 @@ fn a_full_ring_takes_no_frame_in_place_and_a_wrong_index_is_a_fault() {
 fn a_pool_outside_of_its_region_is_refused() {
     let lab = Lab::new(Owner::Us);
     for (offset, buffers, bytes) in
-        [(REGION_BYTES, 1, 64), (0, 1025, 64), (64, 1024, 64), (0, usize::MAX, 64)]
+        [(0, 0, 64), (REGION_BYTES, 1, 64), (0, 1025, 64), (64, 1024, 64), (0, usize::MAX, 64)]
     {
         assert!(lab.region.pool(offset, buffers, bytes).is_none());
     }
