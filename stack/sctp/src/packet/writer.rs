@@ -1,0 +1,95 @@
+//! A writer of packets in place.
+//!
+//! A chunk that does not fit is left out as a whole. Padding is zero and never more than three
+//! octets (RFC 9260 s3.2 and s3.2.1).
+
+use super::chunk::CHUNK_HEADER_BYTES;
+use super::parameter::TLV_HEADER_BYTES;
+use super::{COMMON_HEADER_BYTES, ChunkType, checksum_of, padded};
+
+/// A packet under construction.
+pub struct PacketWriter<'a> {
+    header: &'a mut [u8; COMMON_HEADER_BYTES],
+    chunks: &'a mut [u8],
+    used: usize,
+}
+
+impl<'a> PacketWriter<'a> {
+    /// Begins a packet with no chunk. `ports` are the local and the remote one. `None` if `room` is
+    /// shorter than the common header.
+    pub fn new(room: &'a mut [u8], ports: [u16; 2], tag: u32) -> Option<Self> {
+        let (header, chunks) = room.split_first_chunk_mut::<COMMON_HEADER_BYTES>()?;
+        let ([[a, b], [c, d]], [e, f, g, h]) = (ports.map(u16::to_be_bytes), tag.to_be_bytes());
+        *header = [a, b, c, d, e, f, g, h, 0, 0, 0, 0];
+        Some(PacketWriter { header, chunks, used: 0 })
+    }
+
+    /// Appends a chunk whose value `write` writes. Returns whether it fits; otherwise the packet is
+    /// as before.
+    pub fn chunk(&mut self, kind: ChunkType, flags: u8, write: impl FnOnce(&mut ChunkWriter<'_>)) -> bool {
+        let Some(room) = self.chunks.get_mut(self.used..) else { return false };
+        let mut writer = ChunkWriter { room, used: 0, fits: true };
+        writer.put(&[kind.0, flags, 0, 0]);
+        write(&mut writer);
+        let bytes = writer.used;
+        writer.pad();
+        let ChunkWriter { room: [_, _, l0, l1, ..], used, fits: true } = writer else { return false };
+        let Ok(length) = u16::try_from(bytes) else { return false };
+        [*l0, *l1] = length.to_be_bytes();
+        self.used += used;
+        true
+    }
+
+    /// Returns whether a chunk with a value of so many bytes fits.
+    pub fn has_room(&self, value_bytes: usize) -> bool {
+        self.chunks.len() - self.used >= padded(CHUNK_HEADER_BYTES + value_bytes)
+    }
+
+    /// Writes the checksum, and returns the length of the packet in bytes.
+    pub fn finish(self) -> usize {
+        let checksum = checksum_of(self.header, self.chunks.get(..self.used).unwrap_or_default());
+        if let Some(field) = self.header.last_chunk_mut() {
+            *field = checksum;
+        }
+        COMMON_HEADER_BYTES + self.used
+    }
+}
+
+/// A chunk under construction.
+pub struct ChunkWriter<'a> {
+    room: &'a mut [u8],
+    used: usize,
+    fits: bool,
+}
+
+impl ChunkWriter<'_> {
+    /// Appends octets.
+    pub fn put(&mut self, octets: &[u8]) {
+        match self.room.get_mut(self.used..).and_then(|room| room.get_mut(..octets.len())) {
+            Some(place) => {
+                place.copy_from_slice(octets);
+                self.used += octets.len();
+            }
+            None => self.fits = false,
+        }
+    }
+
+    /// Appends a parameter or an error cause whose value `write` writes. Pads what is before it, so
+    /// that the last one of a chunk has no padding in the chunk's length.
+    pub fn tlv(&mut self, kind: u16, write: impl FnOnce(&mut Self)) {
+        self.pad();
+        let start = self.used;
+        self.put(&kind.to_be_bytes());
+        self.put(&[0, 0]);
+        write(self);
+        let length = u16::try_from(self.used - start);
+        match (length, self.room.get_mut(start..).and_then(<[u8]>::first_chunk_mut::<TLV_HEADER_BYTES>)) {
+            (Ok(length), Some([_, _, l0, l1])) => [*l0, *l1] = length.to_be_bytes(),
+            _ => self.fits = false,
+        }
+    }
+
+    fn pad(&mut self) {
+        self.put([0; 3].get(..padded(self.used) - self.used).unwrap_or_default());
+    }
+}
