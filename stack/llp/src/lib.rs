@@ -28,6 +28,7 @@
 mod events;
 mod ids;
 mod lent;
+mod listeners;
 pub mod saved;
 mod timeouts;
 mod transport;
@@ -37,6 +38,7 @@ use core::ops::Range;
 pub use events::{Blocked, Events, Transmitted};
 pub use ids::{ConnId, ConnectError, ListenError, ListenerId};
 pub use lent::{Arrival, Lent, PayloadReader};
+pub use listeners::Listeners;
 pub use saved::{RestoreError, SaveError};
 pub use timeouts::{KeepAlive, Timeouts};
 pub use transport::{Abort, ConnectionInfo, PathErrorOutcome, Progress, ResourceUsage, Transport};

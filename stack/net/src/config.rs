@@ -108,6 +108,10 @@ pub struct TransportProtocol {
 impl TransportProtocol {
     /// RFC 9293 s3.1.
     pub const TCP: Self = TransportProtocol { number: 6, header_bytes_min: 20, has_internet_checksum: true };
+
+    /// RFC 9260 s3.1.
+    pub const SCTP: Self =
+        TransportProtocol { number: 132, header_bytes_min: 12, has_internet_checksum: false };
 }
 
 /// Fields of the IP header of the transport's packets.

@@ -54,6 +54,7 @@ pub use packet::Packet;
 #[cfg(test)]
 pub(crate) use path::Station;
 pub use path::{FAST_HEADER_BYTES, Path, TxSegment};
+pub use rate_limit::RateLimiter;
 pub use received::{IcmpError, IcmpErrorKind, Received};
 pub use route::Route;
 pub use rx::FastFrame;

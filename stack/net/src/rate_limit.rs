@@ -5,7 +5,7 @@ use ironwarp_types::Nanos;
 /// Allows a number of events per second on average, and a burst after a pause. One check takes one
 /// addition and one comparison.
 #[derive(Clone, Debug)]
-pub(crate) struct RateLimiter {
+pub struct RateLimiter {
     /// The time between two events at the average rate.
     interval: Nanos,
     /// The duration of a whole burst at the average rate.
@@ -16,7 +16,7 @@ pub(crate) struct RateLimiter {
 
 impl RateLimiter {
     /// Allows `per_second` events on average and `burst` at once. 0 for either allows none.
-    pub(crate) fn new(per_second: u32, burst: u32) -> Self {
+    pub fn new(per_second: u32, burst: u32) -> Self {
         let interval = 1_000_000_000u64.checked_div(u64::from(per_second)).map_or(Nanos::MAX, Nanos);
         let none = per_second == 0 || burst == 0;
         RateLimiter {
@@ -27,7 +27,7 @@ impl RateLimiter {
     }
 
     /// Returns whether an event is allowed now, and counts it if it is.
-    pub(crate) fn allows(&mut self, now: Nanos) -> bool {
+    pub fn allows(&mut self, now: Nanos) -> bool {
         let next = self.arrival.max(now) + self.interval;
         let allowed = self.arrival != Nanos::MAX && next <= now + self.burst;
         if allowed {

@@ -147,6 +147,11 @@ impl Path {
         self.mtu_bytes
     }
 
+    /// Returns the largest frame of this path, in bytes.
+    pub const fn frame_bytes_max(&self) -> usize {
+        self.link_bytes() + self.mtu_bytes as usize
+    }
+
     /// Returns the link address that frames are sent to.
     pub fn remote_mac(&self) -> MacAddr {
         let [a, b, c, d, e, f, ..] = self.header;

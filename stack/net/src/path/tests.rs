@@ -40,12 +40,24 @@ fn paths(offloads: TxOffloads) -> [(Path, usize); 4] {
 
 #[test]
 fn another_transport_has_its_number_and_no_checksum_of_the_device() {
-    let sctp = TransportProtocol { number: 132, header_bytes_min: 12, has_internet_checksum: false };
     let link = Link { mac: OURS.mac, vlan: None };
     for (local, remote, at) in [(OURS, PEER, 23), (OURS_6, PEER_6, 20)] {
-        let defaults = (sctp, IpHeaderDefaults::default());
+        let defaults = (TransportProtocol::SCTP, IpHeaderDefaults::default());
         let path = Path::new(&link, defaults, local.addr, remote, 9000, TxOffloads::all());
         assert_eq!((path.header[at], path.offloads()), (132, TxOffloads::empty()));
+    }
+}
+
+/// RFC 791 s3.1, RFC 8200 s3: the headers in front of a packet of any transport.
+#[test]
+fn the_headers_of_another_transport_fit_its_packet() {
+    for (path, l2_bytes) in paths(TxOffloads::empty()) {
+        let mut frame = vec![0xaa; path.header_bytes() + 33];
+        let tx = path.write_ip(&mut frame, 7);
+        check_headers(&frame, &path, l2_bytes, 7);
+        assert_eq!((usize::from(tx.l2_bytes), usize::from(tx.l3_bytes)), (l2_bytes, path.ip_bytes()));
+        assert_eq!((tx.offloads, &frame[path.header_bytes()..]), (TxOffloads::empty(), &[0xaa; 33][..]));
+        assert_eq!(path.frame_bytes_max(), l2_bytes + 9000);
     }
 }
 

@@ -115,6 +115,23 @@ impl Path {
         }
     }
 
+    /// Writes the link and IP headers of a frame with a packet of any transport in place behind
+    /// them, and returns the metadata to seal the frame with. Changes nothing if the frame is
+    /// shorter than the headers.
+    pub fn write_ip(&self, frame: &mut [u8], ident: u16) -> TxMeta {
+        let l3 = self.header_bytes();
+        if let (Some((headers, l4)), Some(template)) = (frame.split_at_mut_checked(l3), self.header.get(..l3))
+        {
+            headers.copy_from_slice(template);
+            match self.flags.contains(Flags::IPV6) {
+                true => complete_v6(headers.last_chunk_mut(), l4.len(), Ecn::NotEct),
+                false => self.complete_v4(headers.last_chunk_mut(), l4.len(), ident, Ecn::NotEct),
+            }
+        }
+        let (l2_bytes, l3_bytes) = (self.link_bytes() as u8, self.ip_bytes() as u8);
+        TxMeta { l2_bytes, l3_bytes, l4_bytes: 0, offloads: TxOffloads::empty() }
+    }
+
     /// Returns whether [`Path::write_fast`] writes the headers of this path: IPv4 without a VLAN
     /// tag, and a device that leaves checksums to us.
     #[inline(always)]
@@ -161,7 +178,7 @@ impl Path {
         }
         match L3 {
             V6 | V6_TAGGED => complete_v6(l3.last_chunk_mut(), l4_bytes, segment.header.ecn),
-            _ => self.complete_v4(l3.last_chunk_mut(), l4_bytes, segment),
+            _ => self.complete_v4(l3.last_chunk_mut(), l4_bytes, segment.ident, segment.header.ecn),
         }
         let words = segment.header.words(segment.ports, L4 + more_options_bytes);
         // Seven words of 32 bits, and `checksum` adds two: 64 bits hold them.
@@ -179,12 +196,11 @@ impl Path {
     /// Writes the fields of an IPv4 header that differ from the template. With the stored sum the
     /// header checksum takes three additions, less than an offload request to the device.
     #[inline(always)]
-    fn complete_v4(&self, ip: Option<&mut [u8; IPV4_BYTES]>, l4_bytes: usize, segment: TxSegment<'_>) {
+    fn complete_v4(&self, ip: Option<&mut [u8; IPV4_BYTES]>, l4_bytes: usize, ident: u16, ecn: Ecn) {
         let Some([_, class, n0, n1, i0, i1, _, _, hop_limit, _, c0, c1, ..]) = ip else { return };
-        *class |= segment.header.ecn.bits();
+        *class |= ecn.bits();
         let total = (l4_bytes as u16).wrapping_add(IPV4_BYTES as u16);
         let variable = u32::from(*hop_limit) << 8 | u32::from(*class);
-        let ident = segment.ident;
         let sum = u32::from(self.pseudo_sum) + V4_FIXED_SUM + variable + u32::from(total) + u32::from(ident);
         [*n0, *n1] = total.to_be_bytes();
         [*i0, *i1] = ident.to_be_bytes();

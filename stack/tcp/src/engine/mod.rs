@@ -12,7 +12,6 @@ mod demux;
 mod fast;
 mod icmp;
 mod isn;
-mod listeners;
 mod open;
 mod rx_stream;
 mod saved;
@@ -20,6 +19,7 @@ mod shortage;
 mod time_wait;
 mod transport;
 
+use ironwarp_llp::Listeners;
 use ironwarp_net::{FlowHasher, FlowTable};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::CoreStats;
@@ -34,7 +34,6 @@ use crate::conn::{Conn, State};
 use crate::output::{EngineShared, TcpIo};
 use cookies::Cookies;
 use isn::IsnGenerator;
-use listeners::Listeners;
 use time_wait::TimeWait;
 
 /// A slot of the slab, in cache lines of its own.

@@ -90,8 +90,7 @@ fn a_segment_shorter_than_its_header_is_dropped() {
 /// For another transport its packets are returned as they are, and TCP's are dropped.
 #[test]
 fn another_transport_is_a_number() {
-    let sctp = TransportProtocol { number: 132, header_bytes_min: 12, has_internet_checksum: false };
-    let other = || Bench::with(MemoryConfig::default(), |cfg| cfg.transport = sctp);
+    let other = || Bench::with(MemoryConfig::default(), |cfg| cfg.transport = TransportProtocol::SCTP);
     let mut frame = with_ip(tcp_frame(b"chunk"), 23, &[132]);
     frame[50..54].copy_from_slice(&[1, 2, 3, 4]);
     let packet = other().receive(&frame).expect("a packet");

@@ -1,5 +1,5 @@
-//! The listeners of one core. Only SYNs of unknown flows search them, so a linear scan is
-//! sufficient.
+//! The table of listeners of a transport. Only the first packets of unknown flows search it, so a
+//! linear scan is sufficient.
 
 use core::net::SocketAddr;
 
@@ -11,16 +11,18 @@ struct Entry {
 }
 
 /// The listeners of one core.
-pub(super) struct Listeners {
+pub struct Listeners {
     entries: Box<[Entry]>,
 }
 
 impl Listeners {
-    pub(super) fn new(listeners_max: u32) -> Self {
+    /// Creates a table with room for so many listeners.
+    pub fn new(listeners_max: u32) -> Self {
         Listeners { entries: (0..listeners_max).map(|_| Entry { generation: 0, local: None }).collect() }
     }
 
-    pub(super) fn insert(&mut self, local: SocketAddr) -> Result<ListenerId, ListenError> {
+    /// Adds a listener.
+    pub fn insert(&mut self, local: SocketAddr) -> Result<ListenerId, ListenError> {
         if local.port() == 0 {
             return Err(ListenError::InvalidAddress);
         }
@@ -33,7 +35,8 @@ impl Listeners {
         Ok(ListenerId { slot: slot as u32, generation: entry.generation })
     }
 
-    pub(super) fn remove(&mut self, id: ListenerId) {
+    /// Removes a listener. Does nothing with a stale id.
+    pub fn remove(&mut self, id: ListenerId) {
         if let Some(entry) =
             self.entries.get_mut(id.slot as usize).filter(|entry| entry.generation == id.generation)
         {
@@ -44,7 +47,7 @@ impl Listeners {
 
     /// Returns the listener for `local`: one for this exact address before one for all addresses of
     /// its family.
-    pub(super) fn find(&self, local: SocketAddr) -> Option<ListenerId> {
+    pub fn find(&self, local: SocketAddr) -> Option<ListenerId> {
         self.find_exact(|at| at == local).or_else(|| {
             self.find_exact(|at| {
                 at.ip().is_unspecified() && at.port() == local.port() && at.is_ipv4() == local.is_ipv4()
