@@ -1,14 +1,38 @@
-//! SCTP, RFC 9260, as a lower layer of DDP (RFC 5043).
+//! The SCTP engine: RFC 9260, as a lower layer of DDP (RFC 5043).
+//!
+//! Takes received packets and the time. Gives events and frames. Each core has one [`Sctp`]. The
+//! engine is sans-IO: the wire and the clock are arguments. It allocates nothing after
+//! [`Sctp::new`].
 //!
 //! | part | state |
 //! | --- | --- |
 //! | formats: [`packet`] | all chunks, parameters and error causes of RFC 9260, and the adaptation layer indication of RFC 5061 |
-//! | associations, data transfer, several paths | not yet |
+//! | associations | set-up with state cookies, restart, collisions, packets out of the blue, shutdown, abort, replies to HEARTBEAT |
+//! | data transfer | not yet: DATA and SACK are dropped and counted |
+//! | several paths, congestion control, path MTU, our own HEARTBEATs | not yet: an association has the path of its set-up |
 //!
 //! Not planned: dynamic addresses (RFC 5061 but for the indication), authentication (RFC 4895),
 //! partial reliability (RFC 3758).
+//!
+//! What can fail: an unacceptable packet or chunk is dropped and counted by one counter. An
+//! association ends with exactly one of the events CLOSED, RESET, REFUSED and TIMED_OUT, and does
+//! not affect others. A peer that restarts ends its association with RESET, and begins another.
+//!
+//! The modules, in the order in which a packet passes them: `packet` (octets to values), `engine`
+//! (demultiplexing, set-up, the chunks of an association, packets without one), `association` (its
+//! state), `cookie` and `secrets`, `output` (everything that is sent).
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used))]
 
+mod association;
+mod config;
+mod cookie;
+mod engine;
+mod output;
 pub mod packet;
+mod secrets;
+
+pub use association::State;
+pub use config::{A_RWND_BYTES_MIN, SctpConfig, SctpConfigError};
+pub use engine::{AssociationInfo, Sctp};

@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-port", &["types", "arch", "stats", "dpdk-sys"]),
     ("ironwarp-net", &["types", "arch", "stats", "port"]),
     ("ironwarp-tcp", &["types", "llp", "arch", "stats", "port", "net"]),
-    ("ironwarp-sctp", &["types", "llp", "arch", "stats", "port", "net"]),
+    ("ironwarp-sctp", &["types", "llp", "arch", "stats", "port", "net", "tcp"]),
     ("ironwarp-iwarp", &["types", "llp", "arch", "stats", "rings", "mem"]),
     ("ironwarp", &["types", "llp", "arch", "stats", "rings", "mem", "port", "net", "tcp", "iwarp"]),
     ("ironwarp-tests", &[]),

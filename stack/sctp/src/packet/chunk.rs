@@ -199,7 +199,7 @@ impl<'a> Data<'a> {
         })
     }
 
-    /// Returns the fixed part.
+    /// Returns the octets of the fixed part.
     pub fn fixed(&self) -> [u8; DATA_FIXED_BYTES] {
         let ([a, b, c, d], [e, f]) = (self.tsn.0.to_be_bytes(), self.stream.to_be_bytes());
         let ([g, h], [i, j, k, l]) = (self.ssn.to_be_bytes(), self.ppid.to_be_bytes());
@@ -207,9 +207,25 @@ impl<'a> Data<'a> {
     }
 }
 
-/// The value of INIT or INIT ACK. Its numbers are as received, and not checked.
+/// The value of INIT or INIT ACK.
 #[derive(Clone, Copy, Debug)]
 pub struct Init<'a> {
+    /// The fixed part, as received and not checked.
+    pub fixed: InitFixed,
+    /// The parameters behind it.
+    pub parameters: Tlvs<'a>,
+}
+
+impl<'a> Init<'a> {
+    fn parse(value: &'a [u8]) -> Option<Self> {
+        let (fixed, parameters) = value.split_first_chunk()?;
+        Some(Init { fixed: InitFixed::parse(*fixed), parameters: Tlvs::new(parameters) })
+    }
+}
+
+/// The fixed part of INIT and INIT ACK.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct InitFixed {
     /// The tag that packets to the sender carry.
     pub tag: u32,
     /// The sender's receive window in bytes.
@@ -220,26 +236,23 @@ pub struct Init<'a> {
     pub inbound_streams: u16,
     /// The TSN of the sender's first DATA chunk.
     pub initial_tsn: Seq,
-    /// The parameters behind the fixed part.
-    pub parameters: Tlvs<'a>,
 }
 
-impl<'a> Init<'a> {
-    fn parse(value: &'a [u8]) -> Option<Self> {
-        let (fixed, parameters) = value.split_first_chunk::<INIT_FIXED_BYTES>()?;
-        let [t0, t1, t2, t3, w0, w1, w2, w3, o0, o1, i0, i1, tsn @ ..] = *fixed;
-        Some(Init {
+impl InitFixed {
+    /// Parses the fixed part. Any octets are one.
+    pub fn parse(octets: [u8; INIT_FIXED_BYTES]) -> Self {
+        let [t0, t1, t2, t3, w0, w1, w2, w3, o0, o1, i0, i1, tsn @ ..] = octets;
+        InitFixed {
             tag: u32::from_be_bytes([t0, t1, t2, t3]),
             a_rwnd: u32::from_be_bytes([w0, w1, w2, w3]),
             outbound_streams: u16::from_be_bytes([o0, o1]),
             inbound_streams: u16::from_be_bytes([i0, i1]),
             initial_tsn: Seq(u32::from_be_bytes(tsn)),
-            parameters: Tlvs::new(parameters),
-        })
+        }
     }
 
-    /// Returns the fixed part.
-    pub fn fixed(&self) -> [u8; INIT_FIXED_BYTES] {
+    /// Returns the octets of the fixed part.
+    pub fn octets(&self) -> [u8; INIT_FIXED_BYTES] {
         let ([a, b, c, d], [e, f, g, h]) = (self.tag.to_be_bytes(), self.a_rwnd.to_be_bytes());
         let ([i, j], [k, l]) = (self.outbound_streams.to_be_bytes(), self.inbound_streams.to_be_bytes());
         let [m, n, o, p] = self.initial_tsn.0.to_be_bytes();

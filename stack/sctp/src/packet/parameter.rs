@@ -57,11 +57,6 @@ pub struct Tlv<'a> {
 }
 
 impl<'a> Tlv<'a> {
-    /// Returns whether this is a cause with that code.
-    pub fn is_cause(&self, code: CauseCode) -> bool {
-        self.kind == code.0
-    }
-
     /// Returns the typed view of a parameter. `None` if its length is not that of its type.
     pub fn parse(self) -> Option<Parameter<'a>> {
         let word = || self.value.try_into().ok().map(u32::from_be_bytes);
@@ -93,16 +88,31 @@ impl<'a> Tlvs<'a> {
         Tlvs(list)
     }
 
+    /// Returns the typed views of parameters, up to an unrecognised one that stops the processing
+    /// of those behind it, which is the last. `None` stands for a parameter of a wrong length.
+    pub fn recognized(self) -> impl Iterator<Item = Option<Parameter<'a>>> {
+        let mut is_stopped = false;
+        self.map_while(move |tlv| {
+            let parameter = tlv.parse();
+            let stops = matches!(parameter, Some(Parameter::Unrecognized(_, action)) if action.stops);
+            (!core::mem::replace(&mut is_stopped, stops)).then_some(parameter)
+        })
+    }
+
+    /// Returns whether a list of error causes has one with this code.
+    pub fn has_cause(mut self, code: CauseCode) -> bool {
+        self.any(|cause| cause.kind == code.0)
+    }
+
+    /// Returns whether every element fits the list.
+    pub fn is_whole(mut self) -> bool {
+        self.by_ref().for_each(drop);
+        self.0.is_empty()
+    }
+
     /// Returns what is left. After the last element: empty unless the list is malformed.
     pub const fn rest(&self) -> &'a [u8] {
         self.0
-    }
-}
-
-/// No parameters.
-impl Default for Tlvs<'_> {
-    fn default() -> Self {
-        Tlvs(&[])
     }
 }
 

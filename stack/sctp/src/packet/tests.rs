@@ -51,9 +51,14 @@ fn an_init_of_usrsctp_is_parsed() {
     let packet = PacketView::parse(USRSCTP_INIT).expect("a correct checksum");
     assert_eq!((packet.src_port, packet.dst_port, packet.tag), (5000, 5000, 0));
     let Some(Chunk::Init(init)) = only(USRSCTP_INIT).parse() else { panic!("an INIT") };
-    assert_eq!((init.tag, init.a_rwnd), (0x55b9_64a5, 131_072));
-    assert_eq!((init.outbound_streams, init.inbound_streams), (1024, 2048));
-    assert_eq!(init.initial_tsn, Seq(0xe86d_1030));
+    let expected = InitFixed {
+        tag: 0x55b9_64a5,
+        a_rwnd: 131_072,
+        outbound_streams: 1024,
+        inbound_streams: 2048,
+        initial_tsn: Seq(0xe86d_1030),
+    };
+    assert_eq!(init.fixed, expected);
     let kinds: Vec<u16> = init.parameters.map(|tlv| tlv.kind).collect();
     assert_eq!(kinds, [0xc000, 0x8008, 0x8002, 0x8004, 0x8003]);
     let mut list = init.parameters;
@@ -267,13 +272,11 @@ proptest! {
         list in vec((any::<u16>(), vec(any::<u8>(), 0..40)), 0..10),
     ) {
         let (tag, a_rwnd, outbound_streams, inbound_streams, tsn) = numbers;
-        let init = Init {
-            tag, a_rwnd, outbound_streams, inbound_streams, initial_tsn: Seq(tsn), parameters: Tlvs::default(),
-        };
+        let init = InitFixed { tag, a_rwnd, outbound_streams, inbound_streams, initial_tsn: Seq(tsn) };
         let kind = if acknowledges { ChunkType::INIT_ACK } else { ChunkType::INIT };
         let octets = packet(|writer| {
             let written = writer.chunk(kind, 0, |chunk| {
-                chunk.put(&init.fixed());
+                chunk.put(&init.octets());
                 list.iter().for_each(|(kind, value)| chunk.tlv(*kind, |tlv| tlv.put(value)));
             });
             assert!(written);
@@ -283,7 +286,7 @@ proptest! {
         else {
             panic!("{kind:?}");
         };
-        prop_assert_eq!(parsed.fixed(), init.fixed());
+        prop_assert_eq!(parsed.fixed, init);
         prop_assert_eq!(tlvs_of(parsed.parameters), list);
     }
 
@@ -327,8 +330,8 @@ proptest! {
             assert!(written);
         });
         let (chunk, reflects) = (only(&octets), flags & FLAG_REFLECTED != 0);
-        let has_cause = |mut causes: Tlvs<'_>| {
-            causes.next().is_some_and(|cause| cause.is_cause(CauseCode::USER_INITIATED_ABORT) && cause.value == info)
+        let has_cause = |causes: Tlvs<'_>| {
+            causes.has_cause(CauseCode::USER_INITIATED_ABORT) && causes.last().is_some_and(|cause| cause.value == info)
         };
         let is_same = match (kind, chunk.parse().expect("a whole chunk")) {
             (4, Chunk::Heartbeat(value)) | (5, Chunk::HeartbeatAck(value)) | (10, Chunk::CookieEcho(value)) => {

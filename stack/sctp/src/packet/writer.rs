@@ -74,6 +74,11 @@ impl ChunkWriter<'_> {
         }
     }
 
+    /// Returns whether a parameter or error cause with a value of so many bytes fits.
+    pub fn has_room(&self, value_bytes: usize) -> bool {
+        self.room.len().saturating_sub(padded(self.used)) >= TLV_HEADER_BYTES + padded(value_bytes)
+    }
+
     /// Appends a parameter or an error cause whose value `write` writes. Pads what is before it, so
     /// that the last one of a chunk has no padding in the chunk's length.
     pub fn tlv(&mut self, kind: u16, write: impl FnOnce(&mut Self)) {

@@ -1,0 +1,152 @@
+//! The state of an association (RFC 9260 s4 and s14.2).
+
+use ironwarp_llp::ListenerId;
+use ironwarp_net::{Packet, Path};
+use ironwarp_port::{Frame, Port};
+use ironwarp_types::{Flow, Nanos};
+
+use crate::output::{Io, Route, write_init, write_unrecognized};
+use crate::packet::{CauseCode, Chunk, ChunkType, Init, InitFixed, PacketView, Parameter, Tlvs};
+
+/// The states of RFC 9260 s4. SHUTDOWN-PENDING and SHUTDOWN-RECEIVED last while data is
+/// outstanding, so they do not exist before data transfer does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// INIT is sent.
+    CookieWait,
+    /// COOKIE ECHO is sent.
+    CookieEchoed,
+    /// Set up.
+    Established,
+    /// SHUTDOWN is sent.
+    ShutdownSent,
+    /// SHUTDOWN ACK is sent.
+    ShutdownAckSent,
+    /// Ended, and not yet released.
+    Closed,
+}
+
+impl State {
+    /// Returns whether set-up is not complete.
+    pub(crate) fn is_set_up(self) -> bool {
+        matches!(self, State::CookieWait | State::CookieEchoed)
+    }
+
+    /// Returns whether a timer runs: T1-init, T1-cookie or T2-shutdown.
+    pub(crate) fn has_timer(self) -> bool {
+        self.is_set_up() || matches!(self, State::ShutdownSent | State::ShutdownAckSent)
+    }
+}
+
+pub(crate) struct Association<F> {
+    pub(crate) state: State,
+    pub(crate) slot: u32,
+    pub(crate) flow: Flow,
+    pub(crate) hash: u32,
+    pub(crate) path: Path,
+    /// The listener of an association that the peer opened.
+    pub(crate) listener: Option<ListenerId>,
+    /// What our INIT or INIT ACK announced.
+    pub(crate) local: InitFixed,
+    /// What the peer's announced. All zero in COOKIE-WAIT.
+    pub(crate) peer: InitFixed,
+    /// The peer's adaptation layer indication.
+    pub(crate) adaptation_code_point: Option<u32>,
+    /// In COOKIE-ECHOED: the INIT ACK, whose cookie may have to be sent again.
+    pub(crate) init_ack: Option<Packet<F>>,
+    /// Retransmissions in this state.
+    pub(crate) tries: u8,
+    pub(crate) rto: Nanos,
+}
+
+impl<F: Frame> Association<F> {
+    /// RFC 9260 s8.5 and s8.5.1: returns whether a packet with this tag is of this association.
+    /// With the T bit the tag is the one that we send.
+    pub(crate) fn accepts_tag(&self, tag: u32, reflected: bool) -> bool {
+        tag != 0 && tag == if reflected { self.peer.tag } else { self.local.tag }
+    }
+
+    /// Enters a state, sends its chunk, and starts its timer.
+    pub(crate) fn enter<P: Port<Frame = F>>(&mut self, state: State, io: &mut Io<'_, P>) {
+        (self.state, self.tries, self.rto) = (state, 0, io.shared.config.rto_initial);
+        self.send_of_state(io);
+        self.arm(io);
+    }
+
+    /// The timer of the state expired: doubles the timeout and sends the chunk again
+    /// (RFC 9260 s6.3.3, rule E2).
+    pub(crate) fn send_again<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) {
+        self.tries = self.tries.saturating_add(1);
+        self.rto = self.rto.times(2).min(io.shared.config.rto_max);
+        self.send_of_state(io);
+        self.arm(io);
+    }
+
+    fn arm<P: Port>(&self, io: &mut Io<'_, P>) {
+        let deadline = if self.state.has_timer() { io.now + self.rto } else { Nanos::MAX };
+        io.shared.wheel.arm(self.slot, deadline);
+    }
+
+    /// Returns where packets to the peer go.
+    pub(crate) fn route(&self) -> Route<'_> {
+        Route { path: &self.path, ports: self.flow.ports(), tag: self.peer.tag }
+    }
+
+    /// Sends what the peer must answer for the state to end. Without a buffer the timer sends it.
+    pub(crate) fn send_of_state<P: Port<Frame = F>>(&self, io: &mut Io<'_, P>) {
+        match self.state {
+            State::CookieWait => {
+                let code_point = io.shared.config.adaptation_code_point;
+                // RFC 9260 s8.5.1: an INIT has tag 0, which is the peer's until INIT ACK.
+                io.send(self.route(), |packet| {
+                    write_init(packet, ChunkType::INIT, &self.local, code_point, |_| {});
+                });
+            }
+            State::CookieEchoed => self.send_cookie(io),
+            State::ShutdownSent => {
+                // No data transfer yet: nothing was received after the initial TSN.
+                let cum_tsn_ack = self.peer.initial_tsn.minus(1).0.to_be_bytes();
+                io.send(self.route(), |packet| {
+                    packet.chunk(ChunkType::SHUTDOWN, 0, |chunk| chunk.put(&cum_tsn_ack));
+                });
+            }
+            State::ShutdownAckSent => io.send(self.route(), |packet| {
+                packet.chunk(ChunkType::SHUTDOWN_ACK, 0, |_| {});
+            }),
+            State::Established | State::Closed => {}
+        }
+    }
+
+    /// RFC 9260 s5.1 and s3.2.2: COOKIE ECHO comes first, and then what is to be reported of the
+    /// INIT ACK.
+    fn send_cookie<P: Port>(&self, io: &mut Io<'_, P>) {
+        let Some((cookie, init)) = self.init_ack.as_ref().and_then(|packet| cookie_of(packet.l4())) else {
+            return;
+        };
+        io.send(self.route(), |packet| {
+            packet.chunk(ChunkType::COOKIE_ECHO, 0, |chunk| chunk.put(cookie));
+            if has_reports(init.parameters) {
+                packet.chunk(ChunkType::ERROR, 0, |chunk| {
+                    write_unrecognized(chunk, CauseCode::UNRECOGNIZED_PARAMETERS.0, init.parameters);
+                });
+            }
+        });
+    }
+}
+
+/// Returns the cookie of a packet with an INIT ACK.
+pub(crate) fn cookie_of(packet: &[u8]) -> Option<(&[u8], Init<'_>)> {
+    let Some(Chunk::InitAck(init)) = PacketView::parse(packet).ok()?.chunks().next()?.parse() else {
+        return None;
+    };
+    let cookie = init.parameters.recognized().find_map(|parameter| match parameter {
+        Some(Parameter::StateCookie(cookie)) => Some(cookie),
+        _ => None,
+    });
+    Some((cookie?, init))
+}
+
+fn has_reports(parameters: Tlvs<'_>) -> bool {
+    let mut list = parameters.recognized().flatten();
+    list.any(|parameter| matches!(parameter, Parameter::Unrecognized(_, action) if action.reports))
+}

@@ -1,0 +1,127 @@
+//! The engine's settings and limits.
+//!
+//! When a limit is reached, the engine refuses and counts the request. No table grows.
+
+use ironwarp_types::Nanos;
+use thiserror::Error;
+
+/// RFC 9260 s3.3.2: the smallest receive window that a peer may announce, in bytes.
+pub const A_RWND_BYTES_MIN: u32 = 1_500;
+
+/// Settings of one core's engine. All have defaults.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SctpConfig {
+    /// Maximum number of associations, including those in set-up and those not yet released.
+    pub associations_max: u32,
+    /// Maximum number of listeners.
+    pub listeners_max: u32,
+    /// The receive window that is announced, in bytes.
+    pub a_rwnd_bytes: u32,
+    /// The number of streams to send on. The peer may allow fewer.
+    pub outbound_streams: u16,
+    /// The number of streams that the peer may send on.
+    pub inbound_streams: u16,
+    /// The code point of the adaptation layer indication that is sent, if any (RFC 5061 s4.2.6).
+    /// DDP has 1 (RFC 5043 s5.1).
+    pub adaptation_code_point: Option<u32>,
+    /// The retransmission timeout before the first sample, RTO.Initial. RFC 9260 s16 recommends
+    /// 1 s; the round trip in a data centre is 10^5 times shorter.
+    pub rto_initial: Nanos,
+    /// The maximum of the timeout, RTO.Max, up to which it doubles.
+    pub rto_max: Nanos,
+    /// Retransmissions of INIT, and then of COOKIE ECHO, before the attempt is given up:
+    /// Max.Init.Retransmits.
+    pub init_retries: u8,
+    /// Retransmissions of SHUTDOWN or SHUTDOWN ACK before the association is given up:
+    /// Association.Max.Retrans.
+    pub association_retries: u8,
+    /// How long a state cookie is valid: Valid.Cookie.Life. The wish of a peer for a longer life is
+    /// ignored.
+    pub cookie_life: Nanos,
+    /// Replies per second, on average, to packets that belong to no association: ABORT and SHUTDOWN
+    /// COMPLETE. INIT ACK, which needs no state, is not limited.
+    pub replies_per_second: u32,
+    /// The same at once.
+    pub replies_burst: u32,
+}
+
+impl Default for SctpConfig {
+    fn default() -> Self {
+        SctpConfig {
+            associations_max: 1_024,
+            listeners_max: 64,
+            a_rwnd_bytes: 512 * 1024,
+            outbound_streams: 64,
+            inbound_streams: 64,
+            adaptation_code_point: None,
+            rto_initial: Nanos::from_millis(200),
+            rto_max: Nanos::from_secs(60),
+            init_retries: 8,
+            association_retries: 10,
+            cookie_life: Nanos::from_secs(60),
+            replies_per_second: 10_000,
+            replies_burst: 100,
+        }
+    }
+}
+
+/// An invalid combination of settings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum SctpConfigError {
+    /// The number of associations is zero or too large.
+    #[error("associations_max must be from 1 to 2^28")]
+    Associations,
+    /// Peers refuse a smaller window.
+    #[error("a_rwnd_bytes must be at least {A_RWND_BYTES_MIN}")]
+    Window,
+    /// Peers refuse an association without streams.
+    #[error("outbound_streams and inbound_streams must not be zero")]
+    Streams,
+    /// The timeouts contradict each other.
+    #[error("rto_initial must be above zero and not above rto_max")]
+    Rto,
+}
+
+impl SctpConfig {
+    /// Checks that the settings are consistent. The engine does not panic with any settings.
+    pub fn validate(&self) -> Result<(), SctpConfigError> {
+        if self.associations_max == 0 || self.associations_max > 1 << 28 {
+            return Err(SctpConfigError::Associations);
+        }
+        if self.a_rwnd_bytes < A_RWND_BYTES_MIN {
+            return Err(SctpConfigError::Window);
+        }
+        if self.outbound_streams == 0 || self.inbound_streams == 0 {
+            return Err(SctpConfigError::Streams);
+        }
+        if self.rto_initial == Nanos::ZERO || self.rto_initial > self.rto_max {
+            return Err(SctpConfigError::Rto);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_settings_are_valid() {
+        assert_eq!(SctpConfig::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn settings_that_peers_or_timers_cannot_use_are_refused() {
+        let default = SctpConfig::default;
+        let cases = [
+            (SctpConfig { associations_max: 0, ..default() }, SctpConfigError::Associations),
+            (SctpConfig { a_rwnd_bytes: 1_499, ..default() }, SctpConfigError::Window),
+            (SctpConfig { outbound_streams: 0, ..default() }, SctpConfigError::Streams),
+            (SctpConfig { inbound_streams: 0, ..default() }, SctpConfigError::Streams),
+            (SctpConfig { rto_max: Nanos(1), ..default() }, SctpConfigError::Rto),
+        ];
+        for (config, error) in cases {
+            assert_eq!(config.validate(), Err(error));
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The invariants of the engine, for simulators and tests.
+
+use ironwarp_port::Port;
+use ironwarp_types::Nanos;
+
+use super::Sctp;
+use crate::association::State;
+
+impl<P: Port> Sctp<P> {
+    /// Checks that each slot is free or used, that live associations are found by their flow, and
+    /// that exactly the states with a timer have one.
+    pub fn check(&self) -> Result<(), String> {
+        let used = self.slots.iter().filter_map(|slot| slot.association.as_ref());
+        let live = used.clone().filter(|association| association.state != State::Closed);
+        if used.count() + self.free.len() != self.slots.len() || live.clone().count() != self.flows.len() {
+            return Err("slots, free list and flow table have different counts".into());
+        }
+        for association in live {
+            let found = self.find(association.hash, &association.flow);
+            let has_timer = self.shared.wheel.deadline(association.slot) != Nanos::MAX;
+            let has_cookie = association.init_ack.is_some();
+            if found != Some(association.slot) {
+                return Err(format!("the flow of slot {} finds {found:?}", association.slot));
+            }
+            if has_timer != association.state.has_timer()
+                || has_cookie != (association.state == State::CookieEchoed)
+                || association.local.tag == 0
+                || (association.peer.tag == 0) != (association.state == State::CookieWait)
+            {
+                return Err(format!("slot {} in {:?}", association.slot, association.state));
+            }
+        }
+        Ok(())
+    }
+}

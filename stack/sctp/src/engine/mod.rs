@@ -1,0 +1,315 @@
+//! The engine of one core: maps packets to associations, and handles packets without one.
+//!
+//! Associations lie in a slab. The flow table maps a packet's hash to a slot. A [`ConnId`] is a
+//! slot and a generation. A call with the id of a released association does nothing.
+
+mod check;
+mod no_association;
+mod receive;
+mod set_up;
+
+use core::net::SocketAddr;
+
+use ironwarp_llp::{ConnId, ConnectError, Events, ListenError, ListenerId, Listeners, ResourceUsage};
+use ironwarp_net::{FlowHasher, FlowTable, Path};
+use ironwarp_port::{Port, Wires};
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_types::{Flow, Nanos};
+
+use crate::SctpConfig;
+use crate::association::{Association, State};
+use crate::output::{Io, Shared};
+use crate::packet::{CauseCode, InitFixed};
+
+/// A slot of the slab.
+struct Slot<F> {
+    association: Option<Association<F>>,
+    /// Counts the associations that have used the slot, to detect stale ids.
+    generation: u32,
+}
+
+/// The upper limit of associations: slots must fit the values of the flow table.
+const ASSOCIATIONS_MAX: u32 = 1 << 28;
+
+/// SCTP for one core. See the crate documentation.
+///
+/// The core loop calls [`Sctp::on_packet`] for every packet, and [`Sctp::on_timers`] when
+/// [`Sctp::next_deadline`] has passed. Events go to a sink of the caller.
+pub struct Sctp<P: Port> {
+    slots: Box<[Slot<P::Frame>]>,
+    /// Free slots, used last in, first out.
+    free: Vec<u32>,
+    shared: Shared,
+    flows: FlowTable,
+    hasher: FlowHasher,
+    listeners: Listeners,
+}
+
+/// What both sides announced, for users and observers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AssociationInfo {
+    /// Both endpoints.
+    pub flow: Flow,
+    /// The state.
+    pub state: State,
+    /// The listener of an association that the peer opened.
+    pub listener: Option<ListenerId>,
+    /// Streams to send on: 0 up to this number less one. At most what the peer accepts.
+    pub outbound_streams: u16,
+    /// Streams that the peer sends on.
+    pub inbound_streams: u16,
+    /// The code point of the peer's adaptation layer indication.
+    pub adaptation_code_point: Option<u32>,
+}
+
+impl<P: Port> Sctp<P> {
+    /// Creates an engine with room for everything that its configuration allows. Nothing is
+    /// allocated afterwards.
+    ///
+    /// `hasher` is the one that `net` uses for [`Packet::hash`](ironwarp_net::Packet::hash).
+    /// `secret` keys tags and state cookies; every process must choose a new one.
+    pub fn new(mut config: SctpConfig, hasher: FlowHasher, secret: [u64; 2], stats: CoreStats) -> Self {
+        config.associations_max = config.associations_max.clamp(1, ASSOCIATIONS_MAX);
+        let associations = config.associations_max;
+        Sctp {
+            slots: (0..associations).map(|_| Slot { association: None, generation: 0 }).collect(),
+            free: (0..associations).rev().collect(),
+            flows: FlowTable::new(associations as usize),
+            hasher,
+            listeners: Listeners::new(config.listeners_max),
+            shared: Shared::new(config, secret, stats),
+        }
+    }
+
+    /// Listens on an address, or on all addresses of a family when it is unspecified.
+    pub fn listen(&mut self, local: SocketAddr) -> Result<ListenerId, ListenError> {
+        self.listeners.insert(local)
+    }
+
+    /// Removes a listener. Its associations continue, and cookies for it open none.
+    pub fn unlisten(&mut self, id: ListenerId) {
+        self.listeners.remove(id);
+    }
+
+    /// RFC 9260 s5.1 A: sends an INIT. ESTABLISHED, REFUSED or TIMED_OUT follows.
+    pub fn connect(
+        &mut self,
+        now: Nanos,
+        flow: Flow,
+        path: Path,
+        wires: &mut Wires<P>,
+    ) -> Result<ConnId, ConnectError> {
+        let is_invalid =
+            |end: SocketAddr| end.port() == 0 || end.ip().is_unspecified() || end.ip().is_multicast();
+        if is_invalid(flow.local) || is_invalid(flow.remote) {
+            return Err(ConnectError::InvalidAddress);
+        }
+        let hash = self.hasher.hash(&flow);
+        if self.find(hash, &flow).is_some() {
+            return Err(ConnectError::InUse);
+        }
+        let local = self.draw_init();
+        let association = Association {
+            state: State::CookieWait,
+            slot: 0,
+            flow,
+            hash,
+            path,
+            listener: None,
+            local,
+            peer: InitFixed::default(),
+            adaptation_code_point: None,
+            init_ack: None,
+            tries: 0,
+            rto: Nanos::ZERO,
+        };
+        let slot = self.insert(association).ok_or(ConnectError::Full)?;
+        self.shared.count(Counter::SctpActiveOpens);
+        if let Some((association, mut io)) = self.association_and_io(slot, now, wires) {
+            association.enter(State::CookieWait, &mut io);
+        }
+        self.id_of(slot).ok_or(ConnectError::Full)
+    }
+
+    /// RFC 9260 s9.2: ends an association in order. Returns CLOSED if it ends at once, as in
+    /// set-up; otherwise CLOSED, RESET or TIMED_OUT follows.
+    pub fn close(&mut self, now: Nanos, id: ConnId, wires: &mut Wires<P>) -> Events {
+        let state = self.association(id).map(|association| association.state);
+        match state {
+            Some(State::Established) => {
+                if let Some((association, mut io)) = self.association_and_io(id.slot, now, wires) {
+                    association.enter(State::ShutdownSent, &mut io);
+                }
+                Events::empty()
+            }
+            Some(State::CookieWait | State::CookieEchoed) => {
+                self.send_abort(now, id.slot, wires);
+                self.unlink(id.slot);
+                Events::CLOSED
+            }
+            _ => Events::empty(),
+        }
+    }
+
+    /// RFC 9260 s9.1: ends an association at once, tells the peer, and releases it. No event
+    /// follows.
+    pub fn abort(&mut self, now: Nanos, id: ConnId, wires: &mut Wires<P>) {
+        if self.association(id).is_some_and(|association| association.state != State::Closed) {
+            self.send_abort(now, id.slot, wires);
+        }
+        self.release(id);
+    }
+
+    /// Sends an ABORT on request of the user, if the peer's tag is known.
+    fn send_abort(&mut self, now: Nanos, slot: u32, wires: &mut Wires<P>) {
+        let Some((association, mut io)) = self.association_and_io(slot, now, wires) else { return };
+        if association.state != State::CookieWait {
+            io.send_abort(association.route(), false, Some(CauseCode::USER_INITIATED_ABORT));
+        }
+    }
+
+    /// Releases an association. Its id is stale then. One that has not ended is removed silently:
+    /// the peer's next packet is answered with an ABORT.
+    pub fn release(&mut self, id: ConnId) {
+        if self.association(id).is_none() {
+            return;
+        }
+        self.unlink(id.slot);
+        if let Some(slot) = self.slots.get_mut(id.slot as usize) {
+            slot.association = None;
+            slot.generation = slot.generation.wrapping_add(1);
+            self.free.push(id.slot);
+        }
+    }
+
+    /// Returns what both sides announced, while the id is valid.
+    pub fn association_info(&self, id: ConnId) -> Option<AssociationInfo> {
+        let association = self.association(id)?;
+        Some(AssociationInfo {
+            flow: association.flow,
+            state: association.state,
+            listener: association.listener,
+            outbound_streams: association.local.outbound_streams.min(association.peer.inbound_streams),
+            inbound_streams: association.peer.outbound_streams.min(association.local.inbound_streams),
+            adaptation_code_point: association.adaptation_code_point,
+        })
+    }
+
+    /// Runs the expired timers.
+    pub fn on_timers(&mut self, now: Nanos, wires: &mut Wires<P>, events: &mut impl FnMut(ConnId, Events)) {
+        while let Some(slot) = self.shared.wheel.pop_expired(now) {
+            self.on_timer(now, slot, wires, events);
+        }
+    }
+
+    /// RFC 9260 s4 (notes 2 and 3) and s9.2: sends again, or gives up after the last one.
+    fn on_timer(
+        &mut self,
+        now: Nanos,
+        slot: u32,
+        wires: &mut Wires<P>,
+        events: &mut impl FnMut(ConnId, Events),
+    ) {
+        let Some((association, mut io)) = self.association_and_io(slot, now, wires) else { return };
+        let config = &io.shared.config;
+        let tries_max =
+            if association.state.is_set_up() { config.init_retries } else { config.association_retries };
+        if association.tries < tries_max {
+            io.shared.count(Counter::SctpTxRetransmits);
+            return association.send_again(&mut io);
+        }
+        self.shared.count(Counter::SctpTimeoutAborts);
+        self.end(slot, Events::TIMED_OUT, events);
+    }
+
+    /// Returns when to call [`Sctp::on_timers`] next. May be early.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.shared.wheel.next_deadline()
+    }
+
+    /// Counts the resources held now.
+    pub fn resource_usage(&self) -> ResourceUsage {
+        let associations = self.slots.iter().filter_map(|slot| slot.association.as_ref());
+        ResourceUsage {
+            connections: associations.clone().count(),
+            flows: self.flows.len(),
+            rx_frames: associations.filter(|association| association.init_ack.is_some()).count(),
+            ..ResourceUsage::default()
+        }
+    }
+
+    /// Returns what an INIT of ours announces: the settings, and a new tag and TSN.
+    fn draw_init(&mut self) -> InitFixed {
+        let (tag, initial_tsn) = self.shared.secrets.draw();
+        let SctpConfig { a_rwnd_bytes: a_rwnd, outbound_streams, inbound_streams, .. } = self.shared.config;
+        InitFixed { tag, a_rwnd, outbound_streams, inbound_streams, initial_tsn }
+    }
+
+    fn association(&self, id: ConnId) -> Option<&Association<P::Frame>> {
+        let slot = self.slots.get(id.slot as usize)?;
+        if slot.generation == id.generation { slot.association.as_ref() } else { None }
+    }
+
+    /// Returns an association and its I/O context.
+    fn association_and_io<'a>(
+        &'a mut self,
+        slot: u32,
+        now: Nanos,
+        wires: &'a mut Wires<P>,
+    ) -> Option<(&'a mut Association<P::Frame>, Io<'a, P>)> {
+        let association = self.slots.get_mut(slot as usize)?.association.as_mut()?;
+        Some((association, Io { now, wires, shared: &mut self.shared }))
+    }
+
+    fn id_of(&self, slot: u32) -> Option<ConnId> {
+        let generation = self.slots.get(slot as usize)?.generation;
+        Some(ConnId { slot, generation })
+    }
+
+    fn find(&self, hash: u32, flow: &Flow) -> Option<u32> {
+        self.flows.lookup(hash, |at| {
+            let association = self.slots.get(at as usize).and_then(|slot| slot.association.as_ref());
+            association.is_some_and(|association| association.flow.same_as(flow))
+        })
+    }
+
+    /// Puts an association into a free slot and the flow table. Returns the slot.
+    fn insert(&mut self, association: Association<P::Frame>) -> Option<u32> {
+        let at = *self.free.last()?;
+        self.flows.insert(association.hash, at).ok()?;
+        self.free.pop();
+        self.slots.get_mut(at as usize)?.association = Some(Association { slot: at, ..association });
+        Some(at)
+    }
+
+    /// Returns whether an association exists and has not ended.
+    fn is_live(&self, slot: u32) -> bool {
+        let entry = self.slots.get(slot as usize);
+        let association = entry.and_then(|entry| entry.association.as_ref());
+        association.is_some_and(|association| association.state != State::Closed)
+    }
+
+    fn report(&self, slot: u32, event: Events, events: &mut impl FnMut(ConnId, Events)) {
+        if let Some(id) = self.id_of(slot) {
+            events(id, event);
+        }
+    }
+
+    /// Ends an association, and reports it. Its slot stays until it is released.
+    fn end(&mut self, slot: u32, event: Events, events: &mut impl FnMut(ConnId, Events)) {
+        self.unlink(slot);
+        self.report(slot, event, events);
+    }
+
+    /// Removes an association from the flow table, and frees what it holds.
+    fn unlink(&mut self, slot: u32) {
+        let entry = self.slots.get_mut(slot as usize);
+        let Some(association) = entry.and_then(|entry| entry.association.as_mut()) else { return };
+        if association.state != State::Closed {
+            association.state = State::Closed;
+            association.init_ack = None;
+            self.flows.remove(association.hash, slot);
+            self.shared.wheel.disarm(slot);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! INIT, INIT ACK and COOKIE ECHO, for new associations and for those that exist.
+//!
+//! An INIT is answered and forgotten; the cookie in the INIT ACK holds the state. Source: RFC 9260
+//! s3.3.2, s3.3.3, s5.1 and s5.2.
+//!
+//! An association has one path, between the addresses of its set-up. Addresses that a peer lists
+//! are not used, so an INIT from another address concerns another association, and cannot add an
+//! address to this one (s5.2.2).
+
+use ironwarp_llp::{ConnId, Events};
+use ironwarp_net::{Packet, Path};
+use ironwarp_port::{Port, Wires};
+use ironwarp_stats::Counter;
+use ironwarp_types::{Flow, Nanos};
+
+use super::Sctp;
+use crate::association::{Association, State, cookie_of};
+use crate::config::A_RWND_BYTES_MIN;
+use crate::cookie::Cookie;
+use crate::output::{Io, Replies, Route, write_init, write_unrecognized};
+use crate::packet::{
+    CauseCode, Chunk, ChunkType, Init, InitFixed, PacketView, Parameter, ParameterType, RawChunk,
+};
+
+impl<P: Port> Sctp<P> {
+    /// RFC 9260 s5.1 B, s5.2.1 and s5.2.2: answers an INIT. No state changes.
+    pub(super) fn on_init(
+        &mut self,
+        now: Nanos,
+        found: Option<u32>,
+        chunk: RawChunk<'_>,
+        arrived: &Packet<P::Frame>,
+        path: impl FnOnce() -> Path,
+        wires: &mut Wires<P>,
+    ) {
+        let flow = &arrived.flow;
+        // RFC 9260 s3.3.2: tag 0 is silently discarded.
+        let Some(Chunk::Init(init @ Init { fixed: InitFixed { tag: 1.., .. }, .. })) = chunk.parse() else {
+            return self.shared.count(Counter::SctpDropBadChunk);
+        };
+        let path = path();
+        let route = Route { path: &path, ports: flow.ports(), tag: init.fixed.tag };
+        if let Some(cause) = refusal(&init) {
+            self.shared.count(Counter::SctpDropBadChunk);
+            return self.refuse(now, route, cause, wires);
+        }
+        let state = found.and_then(|slot| self.slots.get(slot as usize)?.association.as_ref());
+        let (local, tie) = match state.map(|known| (known.state, known.local, known.peer)) {
+            None if self.listeners.find(flow.local).is_none() => {
+                self.shared.count(Counter::SctpDropNoAssociation);
+                return self.refuse(now, route, None, wires);
+            }
+            None => (self.draw_init(), 0),
+            Some((State::CookieWait, local, _)) => (local, 0),
+            Some((State::CookieEchoed, local, peer)) => (local, self.shared.secrets.tie(local.tag, peer.tag)),
+            // RFC 9260 s9.2: the SHUTDOWN COMPLETE was lost.
+            Some((State::ShutdownAckSent, ..)) => {
+                if let Some((known, mut io)) =
+                    found.and_then(|slot| self.association_and_io(slot, now, wires))
+                {
+                    known.send_of_state(&mut io);
+                }
+                return;
+            }
+            Some((_, local, peer)) => (self.draw_init(), self.shared.secrets.tie(local.tag, peer.tag)),
+        };
+        let mut io = Io { now, wires, shared: &mut self.shared };
+        // RFC 9260 s3.3.3: no more streams than the peer accepts.
+        let outbound_streams = local.outbound_streams.min(init.fixed.inbound_streams);
+        let cookie = Cookie {
+            expires_at: now + io.shared.config.cookie_life,
+            tie,
+            local: InitFixed { outbound_streams, ..local },
+            peer: init.fixed,
+            adaptation_code_point: adaptation_code_point(&init),
+        };
+        let octets = cookie.encode(&io.shared.secrets, flow);
+        let code_point = io.shared.config.adaptation_code_point;
+        io.send(route, |packet| {
+            write_init(packet, ChunkType::INIT_ACK, &cookie.local, code_point, |chunk| {
+                chunk.tlv(ParameterType::STATE_COOKIE.0, |value| value.put(&octets));
+                write_unrecognized(chunk, ParameterType::UNRECOGNIZED_PARAMETER.0, init.parameters);
+            });
+        });
+    }
+
+    /// Answers an INIT with an ABORT. RFC 9260 s8.4, rule 3: the tag is that of the INIT, without
+    /// the T bit.
+    fn refuse(&mut self, now: Nanos, route: Route<'_>, cause: Option<CauseCode>, wires: &mut Wires<P>) {
+        let mut io = Io { now, wires, shared: &mut self.shared };
+        if io.may_reply() {
+            io.send_abort(route, false, cause);
+        }
+    }
+
+    /// RFC 9260 s5.1 C: returns the cookie of an INIT ACK. It keeps the packet, which holds the
+    /// cookie.
+    pub(super) fn on_init_ack(
+        &mut self,
+        now: Nanos,
+        slot: u32,
+        arrived: Packet<P::Frame>,
+        wires: &mut Wires<P>,
+        events: &mut impl FnMut(ConnId, Events),
+    ) {
+        let Some((association, mut io)) = self.association_and_io(slot, now, wires) else { return };
+        let Ok(view) = PacketView::parse(arrived.l4()) else { return };
+        let mut chunks = view.chunks();
+        let Some(Chunk::InitAck(init)) = chunks.next().and_then(RawChunk::parse) else {
+            return io.shared.count(Counter::SctpDropBadChunk);
+        };
+        if !association.accepts_tag(view.tag, false) {
+            return io.shared.count(Counter::SctpDropTag);
+        }
+        // RFC 9260 s5.2.3; s5.1: an INIT ACK is never bundled.
+        if association.state != State::CookieWait || !chunks.rest().is_empty() {
+            return io.shared.count(Counter::SctpDropUnexpectedChunk);
+        }
+        let route = Route { tag: init.fixed.tag, ..association.route() };
+        // RFC 9260 s3.3.3: a small window changes no state.
+        if init.fixed.a_rwnd < A_RWND_BYTES_MIN && init.fixed.tag != 0 {
+            io.shared.count(Counter::SctpDropBadChunk);
+            return io.send_abort(route, false, Some(CauseCode::INVALID_MANDATORY_PARAMETER));
+        }
+        let refusal = refusal(&init).or_else(|| match cookie_of(arrived.l4()) {
+            None => Some(Some(CauseCode::MISSING_MANDATORY_PARAMETER)),
+            Some((cookie, _)) => {
+                (cookie.len() > cookie_bytes_max(route.path)).then_some(Some(CauseCode::OUT_OF_RESOURCE))
+            }
+        });
+        match refusal {
+            // RFC 9260 s3.3.3: no tag to send to, so ours is reflected.
+            _ if init.fixed.tag == 0 => io.send_abort(Route { tag: view.tag, ..route }, true, None),
+            Some(cause) => io.send_abort(route, false, cause),
+            None => {
+                association.peer = init.fixed;
+                association.adaptation_code_point = adaptation_code_point(&init);
+                association.init_ack = Some(arrived);
+                return association.enter(State::CookieEchoed, &mut io);
+            }
+        }
+        self.shared.count(Counter::SctpDropBadChunk);
+        self.end(slot, Events::REFUSED, events);
+    }
+
+    /// RFC 9260 s5.1.5 and s5.2.4: opens the association of a cookie, or brings one that exists in
+    /// line with it. Returns the association that the rest of the packet belongs to, and what the
+    /// peer is to get.
+    #[allow(clippy::too_many_arguments, reason = "the packet, its way back and the sink of events")]
+    pub(super) fn on_cookie_echo(
+        &mut self,
+        now: Nanos,
+        found: Option<u32>,
+        (chunk, tag): (RawChunk<'_>, u32),
+        arrived: &Packet<P::Frame>,
+        path: impl FnOnce() -> Path,
+        wires: &mut Wires<P>,
+        events: &mut impl FnMut(ConnId, Events),
+    ) -> Option<(u32, Replies<'static>)> {
+        let flow = &arrived.flow;
+        let cookie = Cookie::decode(&self.shared.secrets, flow, chunk.value);
+        let Some(cookie) = cookie.filter(|cookie| cookie.local.tag == tag) else {
+            self.shared.count(Counter::SctpDropBadCookie);
+            return None;
+        };
+        let known = found.and_then(|slot| self.slots.get(slot as usize)?.association.as_ref());
+        let (local, peer) = (known.map(|known| known.local.tag), known.map(|known| known.peer.tag));
+        let (is_local, is_peer) = (local == Some(cookie.local.tag), peer == Some(cookie.peer.tag));
+        let is_restart =
+            known.is_some_and(|known| cookie.tie == self.shared.secrets.tie(known.local.tag, known.peer.tag));
+        let state = known.map(|known| known.state);
+        let replies = Replies { cookie_ack: true, ..Replies::default() };
+        if now > cookie.expires_at && !(is_local && is_peer) {
+            self.send_stale_cookie(now, &cookie, flow, &path(), wires);
+            return None;
+        }
+        // RFC 9260 s5.2.4, table 12.
+        match (found, is_local, is_peer) {
+            (None, ..) => Some((self.accept(now, &cookie, arrived, path(), wires, events)?, replies)),
+            // (D): the COOKIE ACK was lost, or both sides began at once.
+            (Some(slot), true, true) => {
+                if state == Some(State::CookieEchoed) {
+                    self.establish(now, slot, wires, events);
+                }
+                Some((slot, replies))
+            }
+            // (B): both sides began at once, and the peer has another tag by now.
+            (Some(slot), true, false) if state.is_some_and(|s| s.is_set_up() || s == State::Established) => {
+                let (known, _) = self.association_and_io(slot, now, wires)?;
+                (known.peer, known.adaptation_code_point) = (cookie.peer, cookie.adaptation_code_point);
+                if state != Some(State::Established) {
+                    self.establish(now, slot, wires, events);
+                }
+                Some((slot, replies))
+            }
+            // (A) while we wait for SHUTDOWN COMPLETE.
+            (Some(slot), false, false) if is_restart && state == Some(State::ShutdownAckSent) => {
+                let error = Some((CauseCode::COOKIE_RECEIVED_WHILE_SHUTTING_DOWN, &[][..]));
+                Some((slot, Replies { shutdown_ack: true, error, ..Replies::default() }))
+            }
+            // (A): the peer has restarted. Its new association is another one for our user.
+            (Some(slot), false, false) if is_restart => {
+                self.shared.count(Counter::SctpRestarts);
+                self.end(slot, Events::RESET, events);
+                Some((self.accept(now, &cookie, arrived, path(), wires, events)?, replies))
+            }
+            // (C), and what the table does not show.
+            _ => {
+                self.shared.count(Counter::SctpDropBadCookie);
+                None
+            }
+        }
+    }
+
+    /// Opens the association of a cookie. Without a listener or a free slot the peer gets an ABORT.
+    fn accept(
+        &mut self,
+        now: Nanos,
+        cookie: &Cookie,
+        arrived: &Packet<P::Frame>,
+        path: Path,
+        wires: &mut Wires<P>,
+        events: &mut impl FnMut(ConnId, Events),
+    ) -> Option<u32> {
+        let listener = self.listeners.find(arrived.flow.local);
+        let association = Association {
+            state: State::Established,
+            slot: 0,
+            flow: arrived.flow,
+            hash: arrived.hash,
+            path: path.clone(),
+            listener,
+            local: cookie.local,
+            peer: cookie.peer,
+            adaptation_code_point: cookie.adaptation_code_point,
+            init_ack: None,
+            tries: 0,
+            rto: Nanos::ZERO,
+        };
+        let slot = if listener.is_some() { self.insert(association) } else { None };
+        let Some(slot) = slot else {
+            self.shared.count(Counter::SctpDropNoRoom);
+            let route = Route { path: &path, ports: arrived.flow.ports(), tag: cookie.peer.tag };
+            self.refuse(now, route, Some(CauseCode::OUT_OF_RESOURCE), wires);
+            return None;
+        };
+        self.shared.count(Counter::SctpPassiveOpens);
+        self.establish(now, slot, wires, events);
+        Some(slot)
+    }
+
+    /// RFC 9260 s5.1.5, step 4. How stale a cookie is depends on settings only, and is not told.
+    fn send_stale_cookie(
+        &mut self,
+        now: Nanos,
+        cookie: &Cookie,
+        flow: &Flow,
+        path: &Path,
+        wires: &mut Wires<P>,
+    ) {
+        self.shared.count(Counter::SctpDropStaleCookie);
+        let mut io = Io { now, wires, shared: &mut self.shared };
+        if io.may_reply() {
+            let error = Some((CauseCode::STALE_COOKIE, &[0; 4][..]));
+            let route = Route { path, ports: flow.ports(), tag: cookie.peer.tag };
+            Replies { error, ..Replies::default() }.send(&mut io, route);
+        }
+    }
+
+    /// Set-up is complete.
+    pub(super) fn establish(
+        &mut self,
+        now: Nanos,
+        slot: u32,
+        wires: &mut Wires<P>,
+        events: &mut impl FnMut(ConnId, Events),
+    ) {
+        let Some((association, mut io)) = self.association_and_io(slot, now, wires) else { return };
+        association.init_ack = None;
+        association.enter(State::Established, &mut io);
+        io.shared.count(Counter::SctpEstablished);
+        self.report(slot, Events::ESTABLISHED, events);
+    }
+}
+
+/// Returns the cause, if any, to refuse an INIT or INIT ACK with; `None` to accept it.
+fn refusal(init: &Init<'_>) -> Option<Option<CauseCode>> {
+    let InitFixed { a_rwnd, outbound_streams, inbound_streams, .. } = init.fixed;
+    if a_rwnd < A_RWND_BYTES_MIN || outbound_streams == 0 || inbound_streams == 0 {
+        return Some(Some(CauseCode::INVALID_MANDATORY_PARAMETER));
+    }
+    if !init.parameters.is_whole() {
+        return Some(Some(CauseCode::PROTOCOL_VIOLATION));
+    }
+    init.parameters.recognized().find_map(|parameter| match parameter {
+        None => Some(Some(CauseCode::PROTOCOL_VIOLATION)),
+        // RFC 9260 s5.1.2 B.
+        Some(Parameter::HostNameAddress) => Some(None),
+        _ => None,
+    })
+}
+
+fn adaptation_code_point(init: &Init<'_>) -> Option<u32> {
+    init.parameters.recognized().find_map(|parameter| match parameter {
+        Some(Parameter::AdaptationLayerIndication(code_point)) => Some(code_point),
+        _ => None,
+    })
+}
+
+/// Returns the longest cookie that a COOKIE ECHO can return on a path, in bytes.
+fn cookie_bytes_max(path: &Path) -> usize {
+    let packet_bytes = usize::from(path.mtu_bytes()).saturating_sub(path.ip_bytes());
+    packet_bytes.saturating_sub(crate::packet::COMMON_HEADER_BYTES + 4 + 3)
+}

@@ -1,0 +1,183 @@
+//! Packets that are sent: one frame, the chunks that `write` appends, the headers.
+//!
+//! If no frame is free or the device is full, the packet is lost and counted: a timer of either
+//! side repeats what matters.
+
+use ironwarp_net::{Path, RateLimiter};
+use ironwarp_port::{Frame, Port, Wires};
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_tcp::wheel::Wheel;
+use ironwarp_types::Nanos;
+
+use crate::SctpConfig;
+use crate::packet::{
+    CauseCode, ChunkType, ChunkWriter, FLAG_REFLECTED, InitFixed, PacketWriter, Parameter, ParameterType,
+    Tlvs,
+};
+use crate::secrets::Secrets;
+
+/// The state that all associations of a core share.
+pub(crate) struct Shared {
+    pub(crate) config: SctpConfig,
+    pub(crate) stats: CoreStats,
+    pub(crate) wheel: Wheel,
+    pub(crate) secrets: Secrets,
+    /// Limits replies that anybody can trigger.
+    reply_limiter: RateLimiter,
+    /// The next IP identification. Any value is valid (RFC 6864 s4.1).
+    ident: u16,
+}
+
+impl Shared {
+    pub(crate) fn new(config: SctpConfig, secret: [u64; 2], stats: CoreStats) -> Self {
+        Shared {
+            wheel: Wheel::new(config.associations_max, Nanos::ZERO),
+            secrets: Secrets::new(secret),
+            reply_limiter: RateLimiter::new(config.replies_per_second, config.replies_burst),
+            ident: 0,
+            config,
+            stats,
+        }
+    }
+
+    pub(crate) fn count(&self, counter: Counter) {
+        self.stats.count(counter);
+    }
+}
+
+/// The I/O context of one call: the time, the wires and the shared state.
+pub(crate) struct Io<'a, P: Port> {
+    pub(crate) now: Nanos,
+    pub(crate) wires: &'a mut Wires<P>,
+    pub(crate) shared: &'a mut Shared,
+}
+
+/// Where a packet goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Route<'a> {
+    pub(crate) path: &'a Path,
+    /// The local and the remote port.
+    pub(crate) ports: [u16; 2],
+    pub(crate) tag: u32,
+}
+
+impl<P: Port> Io<'_, P> {
+    /// Sends a packet with the chunks that `write` appends.
+    pub(crate) fn send(&mut self, route: Route<'_>, write: impl FnOnce(&mut PacketWriter<'_>)) {
+        let Route { path, ports, tag } = route;
+        let wire = self.wires.at_mut(path.port());
+        let Some(mut frame) = wire.alloc() else { return self.shared.count(Counter::SctpTxNoBuffer) };
+        frame.resize(frame.capacity().min(path.frame_bytes_max()));
+        let room = frame.bytes_mut().get_mut(path.header_bytes()..).unwrap_or_default();
+        let Some(mut packet) = PacketWriter::new(room, ports, tag) else { return };
+        write(&mut packet);
+        let packet_bytes = packet.finish();
+        frame.resize(path.header_bytes() + packet_bytes);
+        self.shared.ident = self.shared.ident.wrapping_add(1);
+        let meta = path.write_ip(frame.bytes_mut(), self.shared.ident);
+        let pushed = wire.push(frame.seal(meta));
+        self.shared.count(if pushed { Counter::SctpTxPackets } else { Counter::SctpTxRingFull });
+    }
+
+    /// Returns whether a reply that anybody can trigger may be sent now.
+    pub(crate) fn may_reply(&mut self) -> bool {
+        let allowed = self.shared.reply_limiter.allows(self.now);
+        if !allowed {
+            self.shared.count(Counter::SctpTxRepliesRateLimited);
+        }
+        allowed
+    }
+
+    /// Sends an ABORT. The tag is the peer's, or the one of the peer's packet if `reflected`.
+    pub(crate) fn send_abort(&mut self, route: Route<'_>, reflected: bool, cause: Option<CauseCode>) {
+        self.shared.count(Counter::SctpTxAborts);
+        self.send(route, |packet| {
+            packet.chunk(ChunkType::ABORT, if reflected { FLAG_REFLECTED } else { 0 }, |chunk| {
+                match cause {
+                    // RFC 9260 s3.3.10.2: the number of missing parameters, and their types. Only
+                    // one is mandatory.
+                    Some(code @ CauseCode::MISSING_MANDATORY_PARAMETER) => chunk.tlv(code.0, |cause| {
+                        cause.put(&1u32.to_be_bytes());
+                        cause.put(&ParameterType::STATE_COOKIE.0.to_be_bytes());
+                    }),
+                    Some(code) => chunk.tlv(code.0, |_| {}),
+                    None => {}
+                }
+            });
+        });
+    }
+
+    /// Sends a SHUTDOWN COMPLETE, which is never bundled (RFC 9260 s6.10).
+    pub(crate) fn send_shutdown_complete(&mut self, route: Route<'_>, reflected: bool) {
+        self.send(route, |packet| {
+            packet.chunk(ChunkType::SHUTDOWN_COMPLETE, if reflected { FLAG_REFLECTED } else { 0 }, |_| {});
+        });
+    }
+}
+
+/// Appends an INIT or INIT ACK: the fixed part, the indication, and what `more` appends.
+pub(crate) fn write_init(
+    packet: &mut PacketWriter<'_>,
+    kind: ChunkType,
+    fixed: &InitFixed,
+    adaptation_code_point: Option<u32>,
+    more: impl FnOnce(&mut ChunkWriter<'_>),
+) {
+    packet.chunk(kind, 0, |chunk| {
+        chunk.put(&fixed.octets());
+        if let Some(code_point) = adaptation_code_point {
+            chunk.tlv(ParameterType::ADAPTATION_LAYER_INDICATION.0, |value| {
+                value.put(&code_point.to_be_bytes());
+            });
+        }
+        more(chunk);
+    });
+}
+
+/// Appends a report for each parameter that asks for one, while there is room. `kind` is the type
+/// of a report: a parameter in INIT ACK, an error cause in ERROR.
+pub(crate) fn write_unrecognized(chunk: &mut ChunkWriter<'_>, kind: u16, parameters: Tlvs<'_>) {
+    for parameter in parameters.recognized().flatten() {
+        if let Parameter::Unrecognized(octets, action) = parameter
+            && action.reports
+            && chunk.has_room(octets.len())
+        {
+            chunk.tlv(kind, |report| report.put(octets));
+        }
+    }
+}
+
+/// What a received packet has to be answered with, in one packet. One HEARTBEAT and one error of a
+/// packet are answered: a peer cannot ask for more than it sends.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Replies<'a> {
+    pub(crate) cookie_ack: bool,
+    pub(crate) heartbeat: Option<&'a [u8]>,
+    /// An error cause and its information.
+    pub(crate) error: Option<(CauseCode, &'a [u8])>,
+    pub(crate) shutdown_ack: bool,
+}
+
+impl Replies<'_> {
+    pub(crate) fn send<P: Port>(self, io: &mut Io<'_, P>, route: Route<'_>) {
+        let Replies { cookie_ack, heartbeat, error, shutdown_ack } = self;
+        if !cookie_ack && !shutdown_ack && heartbeat.is_none() && error.is_none() {
+            return;
+        }
+        io.send(route, |packet| {
+            // RFC 9260 s3.3.12: COOKIE ACK comes first.
+            if cookie_ack {
+                packet.chunk(ChunkType::COOKIE_ACK, 0, |_| {});
+            }
+            if let Some(value) = heartbeat {
+                packet.chunk(ChunkType::HEARTBEAT_ACK, 0, |chunk| chunk.put(value));
+            }
+            if let Some((code, information)) = error {
+                packet.chunk(ChunkType::ERROR, 0, |chunk| chunk.tlv(code.0, |cause| cause.put(information)));
+            }
+            if shutdown_ack {
+                packet.chunk(ChunkType::SHUTDOWN_ACK, 0, |_| {});
+            }
+        });
+    }
+}

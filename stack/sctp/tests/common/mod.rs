@@ -1,0 +1,363 @@
+//! One node over an in-memory port, and packets that are built and read octet by octet.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use ironwarp_arch::crc32c;
+use ironwarp_llp::{ConnId, Events, ListenerId};
+use ironwarp_net::{Net, NetConfig, Received, TransportProtocol};
+use ironwarp_port::memory::{self, FarEnd, MemoryConfig, MemoryControl, MemoryFrame, MemoryPort};
+use ironwarp_port::{Burst, Frame, Wire, Wires};
+use ironwarp_sctp::{AssociationInfo, Sctp, SctpConfig, State};
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_testkit::Route;
+use ironwarp_types::{Flow, MacAddr, Nanos};
+
+/// The chunk types, as RFC 9260 s3.2 numbers them.
+pub const DATA: u8 = 0;
+pub const INIT: u8 = 1;
+pub const INIT_ACK: u8 = 2;
+pub const HEARTBEAT: u8 = 4;
+pub const HEARTBEAT_ACK: u8 = 5;
+pub const ABORT: u8 = 6;
+pub const SHUTDOWN: u8 = 7;
+pub const SHUTDOWN_ACK: u8 = 8;
+pub const ERROR: u8 = 9;
+pub const COOKIE_ECHO: u8 = 10;
+pub const COOKIE_ACK: u8 = 11;
+pub const SHUTDOWN_COMPLETE: u8 = 14;
+
+/// The port that listeners have.
+pub const PORT: u16 = 4791;
+/// The port that connections come from.
+pub const FROM: u16 = 40_000;
+
+const HEADERS: usize = 34;
+
+pub struct Node {
+    pub host: u8,
+    pub net: Net,
+    pub sctp: Sctp<MemoryPort>,
+    pub wires: Wires<MemoryPort>,
+    pub control: MemoryControl,
+    far: FarEnd,
+    pub stats: CoreStats,
+    pub now: Nanos,
+    pub events: Vec<(ConnId, Events)>,
+}
+
+fn mac(host: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, host])
+}
+
+pub fn addr(host: u8, port: u16) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host], port))
+}
+
+impl Node {
+    pub fn new(host: u8, config: SctpConfig) -> Self {
+        config.validate().expect("settings");
+        let (port, far) =
+            memory::detached(&MemoryConfig { mac: mac(host), mtu_bytes: 1_500, ..MemoryConfig::default() });
+        let stats = CoreStats::detached();
+        let net_config = NetConfig {
+            transport: TransportProtocol::SCTP,
+            ..NetConfig::new(mac(host), Ipv4Addr::new(10, 0, 0, host), 24, 1_500, [host.into(), 7])
+        };
+        let (control, wire) = (port.control(), Wire::new(port));
+        let net = Net::new(net_config, wire.caps(), stats.clone());
+        let sctp = Sctp::new(config, net.hasher(), [host.into(), 11], stats.clone());
+        let (wires, now) = (Wires::single(wire), Nanos::from_secs(1_000));
+        Node { host, net, sctp, wires, control, far, stats, now, events: Vec::new() }
+    }
+
+    /// A node that listens on [`PORT`].
+    pub fn listening(host: u8) -> Self {
+        let mut node = Node::new(host, SctpConfig::default());
+        node.listen();
+        node
+    }
+
+    pub fn listen(&mut self) -> ListenerId {
+        self.sctp.listen(addr(self.host, PORT)).expect("a free listener")
+    }
+
+    pub fn connect_from(&mut self, local_port: u16, remote: SocketAddr, remote_host: u8) -> ConnId {
+        let flow = Flow { local: addr(self.host, local_port), remote };
+        let path = self.net.path_to(&flow, mac(remote_host));
+        let id = self.sctp.connect(self.now, flow, path, &mut self.wires).expect("a free slot");
+        self.check();
+        id
+    }
+
+    /// Connects from [`FROM`] to the listener of `host`.
+    pub fn connect(&mut self, host: u8) -> ConnId {
+        self.connect_from(FROM, addr(host, PORT), host)
+    }
+
+    pub fn receive(&mut self, frame: &[u8]) {
+        let frame = MemoryFrame::detached(frame, 2_048);
+        let (now, net, events) = (self.now, &mut self.net, &mut self.events);
+        if let Some(Received::Packet(packet)) = net.on_frame(now, frame, self.wires.first_mut()) {
+            let (flow, mac) = (packet.flow, packet.remote_mac);
+            let path = || net.path_to(&flow, mac);
+            let mut sink = |id, event| events.push((id, event));
+            self.sctp.on_packet(now, packet, path, &mut self.wires, &mut sink);
+        }
+        self.check();
+    }
+
+    /// Receives a packet of `from`, and returns what is sent for it.
+    pub fn answers(&mut self, from: u8, packet: &[u8]) -> Vec<Sent> {
+        self.receive(&Route::v4(from, self.host).packet(132, packet));
+        self.sent()
+    }
+
+    /// Lets time pass, and runs the timers on the way.
+    pub fn pass(&mut self, time: Nanos) {
+        let end = self.now + time;
+        while let Some(next) = self.sctp.next_deadline().filter(|&next| next <= end) {
+            self.now = self.now.max(next);
+            self.timers();
+            if self.sctp.next_deadline() == Some(next) {
+                self.now += Nanos(1 << 14);
+            }
+        }
+        self.now = end;
+        self.timers();
+    }
+
+    pub fn timers(&mut self) {
+        let events = &mut self.events;
+        self.sctp.on_timers(self.now, &mut self.wires, &mut |id, event| events.push((id, event)));
+        self.check();
+    }
+
+    pub fn close(&mut self, id: ConnId) -> Events {
+        let events = self.sctp.close(self.now, id, &mut self.wires);
+        self.check();
+        events
+    }
+
+    pub fn frames(&mut self) -> Vec<Vec<u8>> {
+        let mut sent = Vec::new();
+        loop {
+            self.wires.flush();
+            let mut burst = Burst::new();
+            self.far.collect(&mut burst);
+            if burst.is_empty() {
+                return sent;
+            }
+            sent.extend(burst.iter().map(|frame| frame.bytes().to_vec()));
+        }
+    }
+
+    pub fn sent(&mut self) -> Vec<Sent> {
+        self.frames().iter().map(|frame| Sent::read(frame)).collect()
+    }
+
+    pub fn take_events(&mut self) -> Vec<(ConnId, Events)> {
+        std::mem::take(&mut self.events)
+    }
+
+    pub fn info(&self, id: ConnId) -> AssociationInfo {
+        self.sctp.association_info(id).expect("an association")
+    }
+
+    pub fn state(&self, id: ConnId) -> State {
+        self.info(id).state
+    }
+
+    pub fn read(&self, counter: Counter) -> u64 {
+        self.stats.read(counter)
+    }
+
+    pub fn associations(&self) -> usize {
+        self.sctp.resource_usage().connections
+    }
+
+    fn check(&self) {
+        self.sctp.check().unwrap_or_else(|fault| panic!("host {} at {:?}: {fault}", self.host, self.now));
+    }
+}
+
+/// Passes frames between two nodes until neither sends any. Returns the types of the chunks.
+pub fn exchange(a: &mut Node, b: &mut Node) -> Vec<u8> {
+    let mut kinds = Vec::new();
+    loop {
+        let (from_a, from_b) = (a.frames(), b.frames());
+        if from_a.is_empty() && from_b.is_empty() {
+            return kinds;
+        }
+        kinds.extend(from_a.iter().chain(&from_b).flat_map(|frame| Sent::read(frame).kinds()));
+        from_a.iter().for_each(|frame| b.receive(frame));
+        from_b.iter().for_each(|frame| a.receive(frame));
+    }
+}
+
+/// Two nodes with an association: the nodes, and its id on each.
+pub fn established() -> (Node, ConnId, Node, ConnId) {
+    let (mut a, mut b) = (Node::new(1, SctpConfig::default()), Node::listening(2));
+    let at_a = a.connect(2);
+    exchange(&mut a, &mut b);
+    let [(at_b, Events::ESTABLISHED)] = b.take_events()[..] else { panic!("no association") };
+    assert_eq!(a.take_events(), [(at_a, Events::ESTABLISHED)]);
+    (a, at_a, b, at_b)
+}
+
+/// A packet that was sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sent {
+    pub ports: [u16; 2],
+    pub tag: u32,
+    /// Type, flags and value of each chunk.
+    pub chunks: Vec<(u8, u8, Vec<u8>)>,
+}
+
+impl Sent {
+    pub fn read(frame: &[u8]) -> Self {
+        assert_eq!(&frame[12..14], &[8, 0], "IPv4");
+        assert_eq!(frame[23], 132);
+        assert_eq!(usize::from(half(frame, 16)), frame.len() - 14, "the total length");
+        let packet = &frame[HEADERS..];
+        let mut zeroed = packet.to_vec();
+        zeroed[8..12].fill(0);
+        assert_eq!(packet[8..12], crc32c(&zeroed).to_le_bytes(), "the checksum");
+        let (mut chunks, mut at) = (Vec::new(), 12);
+        while at < packet.len() {
+            let length = usize::from(half(packet, at + 2));
+            chunks.push((packet[at], packet[at + 1], packet[at + 4..at + length].to_vec()));
+            let padded = length.next_multiple_of(4);
+            assert!(packet[at + length..at + padded].iter().all(|&octet| octet == 0), "padding is zero");
+            at += padded;
+        }
+        assert_eq!(at, packet.len(), "whole chunks");
+        Sent { ports: [half(packet, 0), half(packet, 2)], tag: word(packet, 4), chunks }
+    }
+
+    pub fn kinds(&self) -> Vec<u8> {
+        self.chunks.iter().map(|&(kind, ..)| kind).collect()
+    }
+
+    /// Returns the value of the first chunk.
+    pub fn value(&self) -> &[u8] {
+        &self.chunks[0].2
+    }
+
+    /// Returns the packet as octets again.
+    pub fn packet(&self) -> Vec<u8> {
+        let chunks: Vec<_> =
+            self.chunks.iter().map(|(kind, flags, value)| chunk(*kind, *flags, value)).collect();
+        packet(self.ports, self.tag, &chunks)
+    }
+}
+
+fn half(octets: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([octets[at], octets[at + 1]])
+}
+
+pub fn word(octets: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(*octets[at..].first_chunk().expect("a word"))
+}
+
+/// Returns the parameters or error causes of a list as type and value.
+pub fn tlvs(mut list: &[u8]) -> Vec<(u16, Vec<u8>)> {
+    let mut found = Vec::new();
+    while !list.is_empty() {
+        let length = usize::from(half(list, 2));
+        found.push((half(list, 0), list[4..length].to_vec()));
+        list = list.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    found
+}
+
+/// Returns a packet. `ports` are those of the sender and of the receiver.
+pub fn packet(ports: [u16; 2], tag: u32, chunks: &[Vec<u8>]) -> Vec<u8> {
+    let [from, to] = ports.map(u16::to_be_bytes);
+    let mut octets = [&from[..], &to, &tag.to_be_bytes(), &[0; 4], &chunks.concat()].concat();
+    let checksum = crc32c(&octets).to_le_bytes();
+    octets[8..12].copy_from_slice(&checksum);
+    octets
+}
+
+pub fn chunk(kind: u8, flags: u8, value: &[u8]) -> Vec<u8> {
+    let mut octets = [&[kind, flags][..], &(value.len() as u16 + 4).to_be_bytes(), value].concat();
+    octets.resize(octets.len().next_multiple_of(4), 0);
+    octets
+}
+
+/// Returns a parameter or an error cause.
+pub fn tlv(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut octets = [&kind.to_be_bytes()[..], &(value.len() as u16 + 4).to_be_bytes(), value].concat();
+    octets.resize(octets.len().next_multiple_of(4), 0);
+    octets
+}
+
+/// The fields of INIT and INIT ACK.
+#[derive(Clone)]
+pub struct InitChunk {
+    pub tag: u32,
+    pub a_rwnd: u32,
+    pub streams: [u16; 2],
+    pub tsn: u32,
+    pub parameters: Vec<Vec<u8>>,
+}
+
+impl Default for InitChunk {
+    fn default() -> Self {
+        InitChunk { tag: 0x1234_5678, a_rwnd: 65_536, streams: [8, 9], tsn: 100, parameters: Vec::new() }
+    }
+}
+
+impl InitChunk {
+    pub fn build(&self, kind: u8) -> Vec<u8> {
+        let [outbound, inbound] = self.streams.map(u16::to_be_bytes);
+        let fixed = [self.tag.to_be_bytes(), self.a_rwnd.to_be_bytes()].concat();
+        let value =
+            [&fixed[..], &outbound, &inbound, &self.tsn.to_be_bytes(), &self.parameters.concat()].concat();
+        chunk(kind, 0, &value)
+    }
+
+    /// Returns a packet from [`FROM`] to [`PORT`] with this INIT.
+    pub fn packet(&self) -> Vec<u8> {
+        packet([FROM, PORT], 0, &[self.build(INIT)])
+    }
+}
+
+/// A peer at host 1 that a test plays, which has set up an association with `node`.
+pub struct Peer {
+    /// The tag that the node expects.
+    pub tag: u32,
+    pub id: ConnId,
+}
+
+impl Peer {
+    /// The tag that the node sends with.
+    pub const OWN_TAG: u32 = 0x1234_5678;
+
+    pub fn set_up(node: &mut Node) -> Self {
+        let (tag, cookie) = Peer::cookie(node, &InitChunk::default());
+        let [reply] = &node.answers(1, &echo(tag, &cookie))[..] else { panic!("one reply") };
+        assert_eq!((reply.tag, reply.kinds()), (Peer::OWN_TAG, vec![COOKIE_ACK]));
+        let [(id, Events::ESTABLISHED)] = node.take_events()[..] else { panic!("no association") };
+        Peer { tag, id }
+    }
+
+    /// Sends an INIT, and returns the node's tag and cookie.
+    pub fn cookie(node: &mut Node, init: &InitChunk) -> (u32, Vec<u8>) {
+        let [reply] = &node.answers(1, &init.packet())[..] else { panic!("one reply") };
+        assert_eq!((reply.tag, reply.kinds()), (init.tag, vec![INIT_ACK]));
+        let (_, cookie) =
+            tlvs(&reply.value()[16..]).into_iter().find(|&(kind, _)| kind == 7).expect("a cookie");
+        (word(reply.value(), 0), cookie)
+    }
+
+    /// Sends chunks with the right tag, and returns the answers.
+    pub fn send(&self, node: &mut Node, chunks: &[Vec<u8>]) -> Vec<Sent> {
+        node.answers(1, &packet([FROM, PORT], self.tag, chunks))
+    }
+}
+
+/// Returns a packet with COOKIE ECHO.
+pub fn echo(tag: u32, cookie: &[u8]) -> Vec<u8> {
+    packet([FROM, PORT], tag, &[chunk(COOKIE_ECHO, 0, cookie)])
+}
