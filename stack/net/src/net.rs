@@ -110,6 +110,19 @@ impl Net {
         self.route_changes = self.route_changes.wrapping_add(changes);
     }
 
+    /// Sets what the device fills in of frames that are made from now on. A change counts as one of
+    /// the routes, so paths are [refreshed](Net::refresh).
+    pub fn set_tx_offloads(&mut self, offloads: TxOffloads) {
+        if offloads != self.offloads {
+            self.offloads = offloads;
+            self.on_route_change(1);
+        }
+    }
+
+    pub(crate) fn tx_offloads(&self) -> TxOffloads {
+        self.offloads
+    }
+
     /// Returns the path of a flow over the station `mac`. A reply to a segment uses the link
     /// address that the segment came from.
     pub fn path_to(&self, flow: &Flow, mac: MacAddr) -> Path {

@@ -142,14 +142,15 @@ impl Net {
         }
     }
 
-    /// Updates the link address in a path. Returns whether it changed: the next hop has a new link
-    /// address. If the link address is unknown it is requested, and the path stays. A known
+    /// Updates the link address and the offloads in a path. Returns whether the next hop has a new
+    /// link address. If the link address is unknown it is requested, and the path stays. A known
     /// neighbour counts as used, so it is probed before it expires.
     pub fn refresh<P: Port>(&mut self, now: Nanos, path: &mut Path, wire: &mut Wire<P>) -> bool {
         let dst = path.remote_addr();
         if self.local.has(dst) {
             return false;
         }
+        path.set_offloads(self.transport, self.tx_offloads());
         let Some(next_hop) = self.next_hop(dst) else { return false };
         let mac = match self.neighbours.resolve(now, next_hop) {
             Lookup::Known(mac) => mac,

@@ -35,6 +35,12 @@ pub trait Port: 'static {
         self.alloc()
     }
 
+    /// Returns what the device fills in of frames that are made now. It may depend on the peer of
+    /// the link. Frames that were made for another peer are filled in all the same.
+    fn tx_offloads(&self) -> TxOffloads {
+        self.caps().tx_offloads
+    }
+
     /// Returns the state of the link. Some drivers ask the kernel. A device without a link to watch
     /// is always up.
     fn link(&self) -> LinkState {

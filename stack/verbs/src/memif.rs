@@ -34,6 +34,7 @@ pub(crate) fn open(
         tx_frames: port.tx_frames as usize,
         queues: config.core.count,
         sparse: *sparse,
+        partial_checksums: config.stack.fast_path,
     };
     Ok(MemifPort::open_queues(&memif, stats)?)
 }

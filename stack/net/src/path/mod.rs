@@ -86,23 +86,31 @@ impl Path {
             mtu_bytes,
             pseudo_sum: ip::pseudo_sum(local, remote.addr, transport.number),
         };
-        let offloads = if transport == TransportProtocol::TCP { offloads } else { TxOffloads::empty() };
         match (local, remote.addr) {
             (IpAddr::V4(local), IpAddr::V4(dst)) => {
-                path.flags.set(Flags::OFFLOADED, offloads.contains(TxOffloads::TCP_CHECKSUM));
                 let header = ip::v4_template((local, dst), transport.number, defaults);
                 path.fill(link, remote.mac, TYPE_IPV4, &header);
             }
             (local, dst) => {
                 path.flags |= Flags::IPV6;
-                path.flags.set(Flags::OFFLOADED, offloads.contains(TxOffloads::TCP_CHECKSUM_IPV6));
                 let addresses = (as_v6(local), as_v6(dst));
                 let next = (transport.number, defaults.hop_limit);
                 let header = ip::v6_header(addresses, next, defaults.traffic_class(), 0);
                 path.fill(link, remote.mac, TYPE_IPV6, &header);
             }
         }
+        path.set_offloads(transport, offloads);
         path
+    }
+
+    /// Sets what the device completes: TCP's checksum, of this family.
+    pub(crate) fn set_offloads(&mut self, transport: TransportProtocol, offloads: TxOffloads) {
+        let checksum = match self.flags.contains(Flags::IPV6) {
+            true => TxOffloads::TCP_CHECKSUM_IPV6,
+            false => TxOffloads::TCP_CHECKSUM,
+        };
+        let is_offloaded = transport == TransportProtocol::TCP && offloads.contains(checksum);
+        self.flags.set(Flags::OFFLOADED, is_offloaded);
     }
 
     fn fill(&mut self, link: &Link, to: MacAddr, ethertype: u16, ip_header: &[u8]) {

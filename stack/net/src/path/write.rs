@@ -133,31 +133,40 @@ impl Path {
     }
 
     /// Returns whether [`Path::write_fast`] writes the headers of this path: IPv4 without a VLAN
-    /// tag, and a device that leaves checksums to us.
+    /// tag.
     #[inline(always)]
     pub fn is_fast(&self) -> bool {
-        self.flags.is_empty()
+        !self.flags.intersects(Flags::TAGGED.union(Flags::IPV6))
+    }
+
+    /// Returns whether the device completes TCP's checksum.
+    #[inline(always)]
+    pub fn is_offloaded(&self) -> bool {
+        self.flags.contains(Flags::OFFLOADED)
     }
 
     /// [`Path::write`] for a [fast](Path::is_fast) path and a header with timestamps. `payload` is
-    /// the length of the payload in bytes and its sum.
+    /// the length of the payload in bytes and its sum, which only a path needs that is not
+    /// `OFFLOADED`.
     #[inline(always)]
-    pub fn write_fast(
+    pub fn write_fast<const OFFLOADED: bool>(
         &self,
         headers: &mut [u8; FAST_HEADER_BYTES],
         segment: TxSegment<'_>,
         (payload_bytes, payload_sum): (u16, u32),
     ) -> TxMeta {
-        debug_assert!(self.is_fast() && segment.header.timestamps.is_some());
+        debug_assert!(self.is_fast() && self.is_offloaded() == OFFLOADED);
+        debug_assert!(segment.header.timestamps.is_some());
         if let Some((l3, l4)) = headers.split_first_chunk_mut::<V4>()
             && let Some(l4) = l4.first_chunk_mut::<STAMPED>()
         {
             let bytes = (STAMPED + usize::from(payload_bytes), 0);
-            self.write_headers(l3, l4, segment, bytes, |headers, pseudo| {
-                !fold(headers.wrapping_add(pseudo).wrapping_add(payload_sum.into()))
+            self.write_headers(l3, l4, segment, bytes, |headers, pseudo| match OFFLOADED {
+                false => !fold(headers.wrapping_add(pseudo).wrapping_add(payload_sum.into())),
+                true => fold(pseudo),
             });
         }
-        let offloads = TxOffloads::empty();
+        let offloads = if OFFLOADED { TxOffloads::TCP_CHECKSUM } else { TxOffloads::empty() };
         let (l2_bytes, l3_bytes) = (ETHERNET_BYTES as u8, IPV4_BYTES as u8);
         TxMeta { l2_bytes, l3_bytes, l4_bytes: STAMPED as u8, offloads }
     }

@@ -33,7 +33,7 @@ use std::time::SystemTime;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Clock, Nanos};
 
-use crate::{Burst, Frame, LinkState, Port, PortCaps, Sealed, WakeSource};
+use crate::{Burst, Frame, LinkState, Port, PortCaps, Sealed, TxOffloads, WakeSource};
 use control::Shared;
 use direction::{Inbound, Outbound};
 use fault_queue::{FaultContext, FaultQueue};
@@ -114,6 +114,10 @@ impl<P: Port> Port for Instrumented<P> {
     #[inline]
     fn alloc_long(&mut self) -> Option<P::Frame> {
         self.port.alloc_long()
+    }
+
+    fn tx_offloads(&self) -> TxOffloads {
+        self.port.tx_offloads()
     }
 
     fn link(&self) -> LinkState {

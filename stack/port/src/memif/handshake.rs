@@ -77,6 +77,8 @@ pub(super) struct Shared {
     /// Changes with every link that comes up or ends.
     pub(super) generation: AtomicU64,
     pub(super) up: AtomicBool,
+    /// TCP checksums are left out on the link that is up.
+    pub(super) partial_checksums: AtomicBool,
     /// The generation of the link that a queue found broken; 0: none.
     pub(super) broken: AtomicU64,
     /// Rings that the queues have not taken yet.
@@ -90,6 +92,7 @@ impl Shared {
         Arc::new(Shared {
             generation: AtomicU64::new(1),
             up: AtomicBool::new(false),
+            partial_checksums: AtomicBool::new(false),
             broken: AtomicU64::new(0),
             rings: Mutex::new(Vec::new()),
             retired: Mutex::new(Vec::new()),
@@ -121,10 +124,12 @@ impl Shared {
 
     fn publish(&self, rings: Vec<QueueRings>) {
         let up = !rings.is_empty();
+        let partial_checksums = rings.first().is_some_and(|rings| rings.tx.has_partial_checksums());
         let mut rings: Vec<_> = rings.into_iter().map(Some).collect();
         let mut published = self.rings.lock();
         core::mem::swap(&mut *published, &mut rings);
         self.generation.fetch_add(1, Ordering::Release);
+        self.partial_checksums.store(partial_checksums, Ordering::Release);
         // Last: a thread that reads `up` finds the rings of that state.
         self.up.store(up, Ordering::Release);
         drop(published);

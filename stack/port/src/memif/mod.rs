@@ -14,9 +14,13 @@
 //! when they are used up, frames are copied again, so connections that wait for acknowledgements
 //! stop no other.
 //!
-//! The port has no offloads and no interrupts: both ends poll. Source: the public `memif.h` of the
-//! protocol. Cost: an idle poll is two loads; a frame is one copy at each end, and each index is
-//! written once a burst.
+//! Two ends of this library are one host to each other: they leave TCP checksums out, as the kernel
+//! does on a veth. Each declares so in its name, and each frame says so in its descriptor. Every
+//! other peer gets complete checksums, and its own are verified.
+//!
+//! The port has no other offloads and no interrupts: both ends poll. Source: the public `memif.h`
+//! of the protocol. Cost: an idle poll is two loads; a frame is one copy at each end, and each
+//! index is written once a burst.
 #![allow(unsafe_code)]
 
 mod handshake;
@@ -48,6 +52,9 @@ use ironwarp_types::MacAddr;
 
 /// What this end calls itself.
 const NAME: &str = "ironwarp";
+/// The same, if it is the last to receive what it receives. Two ends of this name leave TCP
+/// checksums out: nothing between them can damage a frame.
+const END_HOST_NAME: &str = "ironwarp end host";
 /// The largest ring: 2^14 descriptors, as in other implementations.
 const RING_LOG2_MAX: u8 = 14;
 /// An Ethernet header with one VLAN tag.
@@ -104,6 +111,9 @@ pub struct MemifConfig {
     /// A server takes memory whose pages its client has not written yet, and pays for them. Clients
     /// of DPDK and VPP have such memory. It is for peers that may use this process's memory.
     pub sparse: bool,
+    /// TCP checksums may be left out, if the other end says the same. Other implementations never
+    /// do.
+    pub partial_checksums: bool,
 }
 
 impl MemifConfig {
@@ -123,6 +133,7 @@ impl MemifConfig {
             tx_frames: 1024,
             queues: 1,
             sparse: false,
+            partial_checksums: true,
         }
     }
 
@@ -130,6 +141,16 @@ impl MemifConfig {
     pub fn client(socket: impl Into<PathBuf>) -> Self {
         let mac = MacAddr([0x02, 0xfe, 0, 0, 0, 2]);
         MemifConfig { role: MemifRole::Client, mac, ..Self::server(socket) }
+    }
+
+    /// Returns what this end calls itself.
+    fn name(&self) -> &'static str {
+        if self.partial_checksums { END_HOST_NAME } else { NAME }
+    }
+
+    /// Returns whether this end and one of this name leave TCP checksums out.
+    fn partial_checksums_with(&self, name: &[u8; 32]) -> bool {
+        self.partial_checksums && *name == wire::padded(END_HOST_NAME.as_bytes())
     }
 
     /// Returns the bytes of a private buffer.

@@ -154,6 +154,14 @@ impl Port for MemifPort {
         &self.caps
     }
 
+    fn tx_offloads(&self) -> TxOffloads {
+        if self.shared.partial_checksums.load(Ordering::Acquire) {
+            TxOffloads::TCP_CHECKSUM | TxOffloads::TCP_CHECKSUM_IPV6
+        } else {
+            TxOffloads::empty()
+        }
+    }
+
     #[inline]
     fn rx_burst(&mut self, into: &mut Burst<MemifFrame>) {
         self.keep_up();

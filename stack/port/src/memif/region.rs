@@ -287,6 +287,9 @@ pub(super) struct Descriptor {
 
 /// [`Descriptor::flags`]: the frame goes on in the next descriptor.
 pub(super) const NEXT: u16 = 1;
+/// [`Descriptor::flags`]: the TCP checksum of this frame is the sum of its pseudo-header. It is not
+/// in the protocol, so it is only used between two ends that have said that they know it.
+pub(super) const PARTIAL_CHECKSUM: u16 = 2;
 /// The ring's flags: its consumer polls and wants no interrupts.
 const MASK_INTERRUPT: u16 = 1;
 

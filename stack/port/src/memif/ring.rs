@@ -23,10 +23,11 @@ use std::sync::Arc;
 
 use ironwarp_stats::{CoreStats, Counter};
 
-use super::region::{Descriptor, NEXT, Region, RingWords};
+use super::region::{Descriptor, NEXT, PARTIAL_CHECKSUM, Region, RingWords};
 use super::{MemifFrame, MemifSealed};
+use crate::memory::fill_checksums;
 use crate::pool::Pool;
-use crate::{Burst, Sealed};
+use crate::{Burst, Checksum, Frame, RxMeta, Sealed};
 
 /// Frames whose buffers are fetched ahead: each is a line that another core has written, and such
 /// fetches overlap.
@@ -123,6 +124,7 @@ pub(super) struct RxRing {
     buffers: Buffers,
     /// The next slot to receive, and how many frames wait at least.
     progress: Progress,
+    partial_checksums: bool,
 }
 
 /// A frame of a ring, or what is wrong with it.
@@ -144,7 +146,7 @@ impl RxRing {
     }
 
     /// Returns the ring after the link is up. The client offers all its buffers.
-    pub(super) fn new(words: RingWords, buffers: Buffers) -> Self {
+    pub(super) fn new(words: RingWords, buffers: Buffers, partial_checksums: bool) -> Self {
         words.mask_interrupt();
         if let Buffers::Ours { .. } = buffers {
             buffers.describe_all(&words);
@@ -153,7 +155,7 @@ impl RxRing {
             words.tail().store(0, Ordering::Release);
         }
         let progress = Progress::new(words.slots());
-        RxRing { words, buffers, progress }
+        RxRing { words, buffers, progress, partial_checksums }
     }
 
     /// Appends frames to `into`, up to its room.
@@ -242,6 +244,9 @@ impl RxRing {
             // The rest of a frame that is dropped is skipped.
             reason = reason.or(copied.err());
             if flags & NEXT == 0 {
+                if flags & PARTIAL_CHECKSUM != 0 && self.partial_checksums {
+                    frame.set_rx(RxMeta { l4_checksum: Checksum::Good, ..RxMeta::default() });
+                }
                 break;
             }
             if slots >= self.progress.known || slots >= CHAIN_MAX {
@@ -315,11 +320,14 @@ pub(super) struct TxRing {
     /// How many there are, and a slot with none before it.
     placed: u16,
     first_placed: u16,
+    partial_checksums: bool,
+    /// A frame whose checksum is filled in.
+    filled_in: Vec<u8>,
 }
 
 impl TxRing {
     /// Returns the ring after the link is up.
-    pub(super) fn new(words: RingWords, buffers: Buffers) -> Self {
+    pub(super) fn new(words: RingWords, buffers: Buffers, partial_checksums: bool) -> Self {
         buffers.describe_all(&words);
         let ours = matches!(buffers, Buffers::Ours { .. });
         let index = if ours { words.head() } else { words.tail() };
@@ -327,7 +335,22 @@ impl TxRing {
         let progress = Progress::new(words.slots());
         let frames = if ours { words.slots() } else { 0 };
         let in_place = (0..frames).map(|_| None).collect();
-        TxRing { words, buffers, progress, in_place, placed: 0, first_placed: 0 }
+        let filled_in = Vec::new();
+        TxRing {
+            words,
+            buffers,
+            progress,
+            in_place,
+            placed: 0,
+            first_placed: 0,
+            partial_checksums,
+            filled_in,
+        }
+    }
+
+    /// Returns whether TCP checksums are left out.
+    pub(super) fn has_partial_checksums(&self) -> bool {
+        self.partial_checksums
     }
 
     /// Sends frames from the front of `from` and removes them, as many as there is room for.
@@ -363,18 +386,35 @@ impl TxRing {
     #[inline]
     fn put_frame(&mut self, frame: &MemifSealed) -> Result<bool, RingFault> {
         let bytes = frame.bytes();
+        let flags = match (frame.tx().offloads.is_empty(), self.partial_checksums) {
+            (true, _) => 0,
+            (false, true) => PARTIAL_CHECKSUM,
+            (false, false) => return self.put_filled_in(frame),
+        };
         match &self.buffers {
             Buffers::Ours { region, .. } => match region.offset_of(bytes) {
-                Some(offset) => self.put_in_place(frame, offset),
-                None => self.put(bytes),
+                Some(offset) => self.put_in_place(frame, offset, flags),
+                None => self.put(bytes, flags),
             },
-            Buffers::Theirs(_) => self.put(bytes),
+            Buffers::Theirs(_) => self.put(bytes, flags),
         }
+    }
+
+    /// Fills in the checksum of a frame that was made for another link.
+    #[cold]
+    fn put_filled_in(&mut self, frame: &MemifSealed) -> Result<bool, RingFault> {
+        let mut copy = core::mem::take(&mut self.filled_in);
+        copy.clear();
+        copy.extend_from_slice(frame.bytes());
+        fill_checksums(&mut copy, frame.tx());
+        let put = self.put(&copy, 0);
+        self.filled_in = copy;
+        put
     }
 
     /// Has the peer read a frame where it lies.
     #[inline]
-    fn put_in_place(&mut self, frame: &MemifSealed, offset: u32) -> Result<bool, RingFault> {
+    fn put_in_place(&mut self, frame: &MemifSealed, offset: u32, flags: u16) -> Result<bool, RingFault> {
         if self.progress.known == 0 {
             self.look_for_room()?;
             if self.progress.known == 0 {
@@ -383,7 +423,7 @@ impl TxRing {
         }
         let slot = self.progress.next;
         let len = frame.bytes().len() as u32;
-        self.words.set_descriptor(slot, Descriptor { flags: 0, region: 0, len, offset });
+        self.words.set_descriptor(slot, Descriptor { flags, region: 0, len, offset });
         if let Some(place) = self.in_place.get_mut(usize::from(slot & (self.words.slots() - 1))) {
             if self.placed == 0 {
                 self.first_placed = slot;
@@ -415,7 +455,7 @@ impl TxRing {
 
     /// Copies one frame into the ring. Returns `false` if there is no room for all of it.
     #[inline]
-    fn put(&mut self, mut bytes: &[u8]) -> Result<bool, RingFault> {
+    fn put(&mut self, mut bytes: &[u8], last_flags: u16) -> Result<bool, RingFault> {
         let mut slots = 0;
         loop {
             if slots >= self.progress.known {
@@ -430,7 +470,7 @@ impl TxRing {
             if !region.write(offset, part) {
                 return Err(RingFault(Counter::PortMemifBadOffset));
             }
-            let flags = if rest.is_empty() { 0 } else { NEXT };
+            let flags = if rest.is_empty() { last_flags } else { NEXT };
             let len = part.len() as u32;
             match self.buffers {
                 // A frame may have been sent in place there.

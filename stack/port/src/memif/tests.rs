@@ -1,6 +1,7 @@
 //! Two ports of this kind with each other, and each port with a peer that breaks the rules: each
 //! way has its counter.
 
+mod checksums;
 mod peers;
 
 use std::path::Path;

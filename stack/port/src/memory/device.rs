@@ -38,7 +38,7 @@ impl Verdicts {
 }
 
 /// Fills in the checksums that `tx` requests, at the offsets in `tx`.
-pub(super) fn fill_checksums(frame: &mut [u8], tx: TxMeta) {
+pub(crate) fn fill_checksums(frame: &mut [u8], tx: TxMeta) {
     let l3 = usize::from(tx.l2_bytes);
     let l4 = l3 + usize::from(tx.l3_bytes);
     if tx.offloads.contains(TxOffloads::IPV4_CHECKSUM) {

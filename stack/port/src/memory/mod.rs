@@ -26,6 +26,7 @@ mod ring;
 mod tests;
 
 pub use control::{MemoryControl, MemoryCounts, PoolLevels};
+pub(crate) use device::fill_checksums;
 pub use lane::QueueRule;
 pub use packet::Ipv4Tcp;
 pub(crate) use packet::checksummed;

@@ -24,9 +24,10 @@ use crate::{Blocked, Transmitted};
 
 impl Conn {
     /// Pulls one unit and sends it, if the connection is at rest and its path is fast. Continues on
-    /// the general path if there is more to send, or if nothing was sent.
+    /// the general path if there is more to send, or if nothing was sent. `OFFLOADED`: whether the
+    /// path is.
     #[inline(never)]
-    pub(super) fn transmit_fast<P: Port>(
+    pub(super) fn transmit_fast<P: Port, const OFFLOADED: bool>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
@@ -47,7 +48,7 @@ impl Conn {
         let Some(frame) = io.alloc_fast::<false>(FAST_HEADER_BYTES + usize::from(self.snd.emss)) else {
             return self.transmit_general(io, source, segments_max);
         };
-        let bytes = match self.send_unit::<_, true>(io, source, frame) {
+        let bytes = match self.send_unit::<_, true, OFFLOADED>(io, source, frame) {
             Ok(bytes) => bytes,
             Err(blocked) => return self.transmit_nothing(io, blocked),
         };
@@ -79,7 +80,7 @@ impl Conn {
 
     /// Pulls the next unit of a run and sends it. Returns its bytes.
     #[inline(always)]
-    pub(super) fn send_next_of_run<P: Port>(
+    pub(super) fn send_next_of_run<P: Port, const OFFLOADED: bool>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
@@ -90,15 +91,26 @@ impl Conn {
         if io.shared.tx.has_room(&self.snd.retained)
             && let Some(frame) = io.alloc_fast::<true>(FAST_HEADER_BYTES + usize::from(self.snd.emss))
         {
-            return self.send_unit::<_, false>(io, source, frame).map(|bytes| bytes as usize);
+            return self.send_unit::<_, false, OFFLOADED>(io, source, frame).map(|bytes| bytes as usize);
         }
         self.send_next(io, source)
+    }
+
+    /// [`Conn::send_next_of_run`] where the device completes TCP's checksum. Tuning: not inlined
+    /// beside the other one.
+    #[inline(never)]
+    pub(super) fn send_next_of_offloaded_run<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        source: &mut impl UnitSource,
+    ) -> Result<usize, Blocked> {
+        self.send_next_of_run::<_, true>(io, source)
     }
 
     /// Pulls a unit into `frame` behind headers of a fixed length, retains it and sends it. Returns
     /// its bytes. `ALONE`: nothing else is outstanding or retained.
     #[inline(always)]
-    fn send_unit<P: Port, const ALONE: bool>(
+    fn send_unit<P: Port, const ALONE: bool, const OFFLOADED: bool>(
         &mut self,
         io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
@@ -116,11 +128,11 @@ impl Conn {
         }
         // A segment's payload: `room` has at most as many bytes.
         let bytes = len as u16;
-        let payload_sum = source.sum().unwrap_or_else(|| sum_of(room, len));
         let timestamps = Some(self.ts.option(io.now));
         let header = TxHeader { timestamps, ..self.data_header(io.now) };
         let segment = io.segment(self.ports, &header);
-        let meta = self.path.write_fast(headers, segment, (bytes, payload_sum));
+        let sum = if OFFLOADED { 0 } else { source.sum().unwrap_or_else(|| sum_of(room, len)) };
+        let meta = self.path.write_fast::<OFFLOADED>(headers, segment, (bytes, sum));
         frame.resize(FAST_HEADER_BYTES + usize::from(bytes));
         let sealed = frame.seal(meta);
         let unit = Unit {

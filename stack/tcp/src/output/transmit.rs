@@ -30,7 +30,8 @@ impl Conn {
         segments_max: usize,
     ) -> Transmitted {
         match io.shared.config.fast_path {
-            true => self.transmit_fast(io, source, segments_max),
+            true if self.path.is_offloaded() => self.transmit_fast::<_, true>(io, source, segments_max),
+            true => self.transmit_fast::<_, false>(io, source, segments_max),
             false => self.transmit_general(io, source, segments_max),
         }
     }
@@ -102,7 +103,8 @@ impl Conn {
         while done.units < segments_max {
             let sent = match run {
                 0 => self.send_next(io, source),
-                _ => self.send_next_of_run(io, source),
+                _ if self.path.is_offloaded() => self.send_next_of_offloaded_run(io, source),
+                _ => self.send_next_of_run::<_, false>(io, source),
             };
             run = run.saturating_sub(1);
             match sent {

@@ -120,7 +120,11 @@ impl NetHousekeeping {
     fn link<L: Lower>(&self, dp: &mut DataPath<L>, port: u8) -> LinkState {
         let link = match self.link_poll_interval {
             Nanos::MAX => LinkState { up: true, speed_mbps: None },
-            _ => dp.wires.at_mut(port).port_mut().link(),
+            _ => {
+                let device = dp.wires.at_mut(port).port_mut();
+                dp.nets.at_mut(port).set_tx_offloads(device.tx_offloads());
+                device.link()
+            }
         };
         if dp.core == LEADER
             && let Some(state) = self.shared.ports().get(usize::from(port))

@@ -2,6 +2,7 @@
 
 use core::net::Ipv4Addr;
 
+use ironwarp_port::TxOffloads;
 use ironwarp_stats::Counter;
 use ironwarp_types::{MacAddr, Nanos};
 use smoltcp::wire::{ArpOperation, ArpRepr, EthernetAddress};
@@ -300,6 +301,24 @@ fn a_refresh_updates_the_path_of_a_moved_neighbour() {
     assert!(bench.net.refresh(bench.now, &mut path, &mut bench.wire));
     assert_eq!((path.remote_mac(), path.remote_addr()), (mac(77), PEER.addr));
     assert_eq!(bench.stats.read(Counter::NetPathsUpdated), 1);
+}
+
+/// Another peer of a link may need checksums that the last one did not. Paths of both follow.
+#[test]
+fn a_refresh_updates_what_the_device_fills_in() {
+    let mut bench = Bench::new();
+    bench.receive(&request_from(PEER));
+    let Route::Ready(mut old) = route(&mut bench, PEER.addr) else { panic!("the peer is known") };
+    for offloads in [TxOffloads::all(), TxOffloads::TCP_CHECKSUM_IPV6] {
+        let before = bench.net.route_changes();
+        bench.net.set_tx_offloads(offloads);
+        bench.net.set_tx_offloads(offloads);
+        assert_eq!(bench.net.route_changes(), before.wrapping_add(1), "one change");
+        let Route::Ready(new) = route(&mut bench, PEER.addr) else { panic!("the peer is known") };
+        assert_ne!(old, new);
+        assert!(!bench.net.refresh(bench.now, &mut old, &mut bench.wire), "the station is the same");
+        assert_eq!(old, new);
+    }
 }
 
 /// A refresh marks the neighbour as used, so it is probed before it expires.

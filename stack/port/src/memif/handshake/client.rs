@@ -13,6 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use zerocopy::little_endian::{U16, U32, U64};
 
 use super::{QueueRings, Refusal, Step, UNEXPECTED};
+use crate::memif::MemifConfig;
 use crate::memif::region::{
     DESCRIPTOR_BYTES, REGION_BYTES_MAX, RING_HEADER_BYTES, Region, RingWords, forbid_holes, has_holes,
 };
@@ -21,7 +22,6 @@ use crate::memif::socket::Channel;
 use crate::memif::wire::{
     AddRegion, AddRing, Hello, Init, MODE_ETHERNET, Message, RING_C2S, VERSION, padded,
 };
-use crate::memif::{MemifConfig, NAME};
 
 /// Buffers for frames that are sent in place, for each slot of a ring: as many frames may wait for
 /// acknowledgements as for the peer.
@@ -36,6 +36,7 @@ pub(in crate::memif) struct ClientStart {
     /// The file of the memory.
     file: Option<OwnedFd>,
     log2: u8,
+    partial_checksums: bool,
     messages: VecDeque<(Message, Option<OwnedFd>)>,
 }
 
@@ -60,7 +61,7 @@ impl ClientStart {
             _ => return Err(UNEXPECTED),
         }
         let Some((next, fd)) = self.messages.pop_front() else { return Err(UNEXPECTED) };
-        let sent = channel.send(&next, NAME, fd.as_ref().map(AsFd::as_fd));
+        let sent = channel.send(&next, config.name(), fd.as_ref().map(AsFd::as_fd));
         Ok(if sent { Step::Continue } else { Step::Closed })
     }
 
@@ -71,6 +72,7 @@ impl ClientStart {
         if hello.max_c2s_ring.get().min(hello.max_s2c_ring.get()) < config.queues.saturating_sub(1) {
             return Err(Refusal(Counter::PortMemifRefused, "Another number of rings"));
         }
+        self.partial_checksums = config.partial_checksums_with(&hello.name);
         self.log2 = config.ring_log2.min(hello.max_log2_ring_size);
         if self.log2 == 0 {
             return Err(Refusal(Counter::PortMemifBadRing, "Invalid ring size"));
@@ -90,7 +92,7 @@ impl ClientStart {
             id: U32::new(config.id),
             mode: MODE_ETHERNET,
             secret: padded(secret.as_bytes()),
-            name: padded(NAME.as_bytes()),
+            name: padded(config.name().as_bytes()),
         };
         self.messages.push_back((Message::Init(init), None));
         let add_region = AddRegion { index: U16::new(0), size: U64::new(bytes) };
@@ -168,7 +170,12 @@ impl ClientStart {
             let ((c2s, to_server), (s2c, to_client)) = (ring(queue)?, ring(config.queues + queue)?);
             let (offset, buffers) = (self.in_place_offset(config, queue), self.in_place_buffers(config));
             let in_place = region.pool(offset, buffers, config.slot_bytes());
-            Some(QueueRings { rx: RxRing::new(s2c, to_client), tx: TxRing::new(c2s, to_server), in_place })
+            let partial = self.partial_checksums;
+            Some(QueueRings {
+                rx: RxRing::new(s2c, to_client, partial),
+                tx: TxRing::new(c2s, to_server, partial),
+                in_place,
+            })
         };
         let rings: Option<Vec<_>> = (0..config.queues).map(pair).collect();
         rings.ok_or(Refusal(Counter::PortMemifBadRing, "Wrong ring"))

@@ -9,13 +9,13 @@ use ironwarp_stats::Counter;
 use super::limits::Limits;
 use super::{QueueRings, Refusal, Step, UNEXPECTED};
 use crate::memif::MemifConfig;
+use crate::memif::RING_LOG2_MAX;
 use crate::memif::region::{Holes, Region, RegionFault, RingWords};
 use crate::memif::ring::{Buffers, RxRing, TxRing};
 use crate::memif::socket::Channel;
 use crate::memif::wire::{
     AddRegion, AddRing, Hello, Init, MODE_ETHERNET, Message, RING_C2S, VERSION, padded, same_secret,
 };
-use crate::memif::{NAME, RING_LOG2_MAX};
 
 /// The most regions of a client.
 const REGIONS_MAX: usize = 16;
@@ -26,6 +26,7 @@ pub(super) const ALL_BYTES_MAX: u64 = 2 << 30;
 #[derive(Default)]
 pub(in crate::memif) struct ServerStart {
     initialised: bool,
+    partial_checksums: bool,
     regions: Vec<Arc<Region>>,
     bytes: u64,
     c2s: Vec<Option<RingWords>>,
@@ -35,8 +36,8 @@ pub(in crate::memif) struct ServerStart {
 impl ServerStart {
     /// Sends the first message. Returns `false` if the peer is gone.
     pub(super) fn hello(channel: &Channel, config: &MemifConfig) -> bool {
-        let hello = Hello::new(NAME, config.queues, REGIONS_MAX as u16, RING_LOG2_MAX);
-        channel.send(&Message::Hello(hello), NAME, None)
+        let hello = Hello::new(config.name(), config.queues, REGIONS_MAX as u16, RING_LOG2_MAX);
+        channel.send(&Message::Hello(hello), "", None)
     }
 
     /// Handles a message of the client.
@@ -54,12 +55,12 @@ impl ServerStart {
             (Message::AddRing(ring), true) => self.on_ring(&ring, config)?,
             (Message::Connect, true) => {
                 let rings = self.connect(config)?;
-                let told = channel.send(&Message::Connected, NAME, None);
+                let told = channel.send(&Message::Connected, config.name(), None);
                 return Ok(if told { Step::Up(rings) } else { Step::Closed });
             }
             _ => return Err(UNEXPECTED),
         }
-        Ok(if channel.send(&Message::Ack, NAME, None) { Step::Continue } else { Step::Closed })
+        Ok(if channel.send(&Message::Ack, "", None) { Step::Continue } else { Step::Closed })
     }
 
     fn on_init(&mut self, init: &Init, config: &MemifConfig) -> Result<(), Refusal> {
@@ -75,6 +76,7 @@ impl ServerStart {
             return Err(Refusal(Counter::PortMemifBadSecret, "Incorrect secret"));
         }
         self.initialised = true;
+        self.partial_checksums = config.partial_checksums_with(&init.name);
         let none = || (0..config.queues).map(|_| None).collect();
         (self.c2s, self.s2c) = (none(), none());
         Ok(())
@@ -145,8 +147,8 @@ impl ServerStart {
         let rings = pairs.map(|(c2s, s2c)| {
             let buffers = Buffers::Theirs(regions.clone());
             Some(QueueRings {
-                rx: RxRing::new(c2s?, buffers.clone()),
-                tx: TxRing::new(s2c?, buffers),
+                rx: RxRing::new(c2s?, buffers.clone(), self.partial_checksums),
+                tx: TxRing::new(s2c?, buffers, self.partial_checksums),
                 in_place: None,
             })
         });

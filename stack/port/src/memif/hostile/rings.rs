@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 
 use super::*;
+use crate::TxOffloads;
 use crate::memif::ring::{Buffers, RxRing, TxRing};
 
 /// Frames of each pool: fewer than the ring may bring, so that it is empty at times.
@@ -48,14 +49,16 @@ struct Rings {
     peer: [RingWords; 2],
 }
 
-/// Runs rings whose peer does what `script` says; its first byte chooses the owner of the buffers
-/// and the size of the rings. Returns the frames that were received and sent.
+/// Runs rings whose peer does what `script` says; its first byte chooses the owner of the buffers,
+/// the size of the rings, and whether checksums are left out. Returns the frames that were received
+/// and sent.
 pub fn hostile_rings(script: &[u8]) -> (u64, u64) {
     LAB.with_borrow_mut(|lab| {
         let mut input = Input(script);
         let first = input.u8();
         let (ours, log2) = (first & 1 == 0, 1 + (first >> 1) % 3);
-        let mut rings = lab.rings(ours, log2);
+        let partial = first & 0x40 != 0;
+        let mut rings = lab.rings(ours, log2, partial);
         let (mut received, mut sent) = (0, 0);
         while !input.0.is_empty() {
             let result = match input.u8() % 8 {
@@ -67,7 +70,7 @@ pub fn hostile_rings(script: &[u8]) -> (u64, u64) {
                 _ => lab.write_word(&mut input),
             };
             if result.is_err() {
-                rings = lab.rings(ours, log2);
+                rings = lab.rings(ours, log2, partial);
             }
         }
         drop(rings);
@@ -79,7 +82,7 @@ pub fn hostile_rings(script: &[u8]) -> (u64, u64) {
 }
 
 impl Lab {
-    fn rings(&self, ours: bool, log2: u8) -> Rings {
+    fn rings(&self, ours: bool, log2: u8, partial: bool) -> Rings {
         let words = |at| RingWords::new(&self.region, at, log2).expect("a ring");
         for at in [TO_US, FROM_US] {
             words(at).initialise();
@@ -92,8 +95,8 @@ impl Lab {
             }
         };
         Rings {
-            rx: RxRing::new(words(TO_US), buffers(BUFFERS)),
-            tx: TxRing::new(words(FROM_US), buffers(2 * BUFFERS)),
+            rx: RxRing::new(words(TO_US), buffers(BUFFERS), partial),
+            tx: TxRing::new(words(FROM_US), buffers(2 * BUFFERS), partial),
             peer: [words(TO_US), words(FROM_US)],
         }
     }
@@ -122,7 +125,8 @@ impl Rings {
             let pool = if number & 1 == 0 { &mut lab.pools[1] } else { &mut lab.in_place };
             let Some(mut frame) = pool.take_any() else { break };
             frame.resize(1 + bytes % FRAME_BYTES);
-            burst.push(frame.seal(TxMeta::default()));
+            let offloads = TxOffloads::from_bits_truncate(number & 2);
+            burst.push(frame.seal(TxMeta { l2_bytes: 14, l3_bytes: 20, l4_bytes: 32, offloads }));
         }
         let waiting = burst.len();
         let sent = self.tx.send(&mut burst)?;

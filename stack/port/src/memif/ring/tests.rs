@@ -59,7 +59,7 @@ impl Lab {
         let words = self.words();
         words.initialise();
         self.describe(&words);
-        let mut tx = TxRing::new(self.words(), self.buffers());
+        let mut tx = TxRing::new(self.words(), self.buffers(), true);
         tx.progress.next = start;
         (tx, words)
     }
@@ -68,7 +68,7 @@ impl Lab {
     fn rx(&self, start: u16) -> (RxRing, RingWords) {
         let words = self.words();
         words.initialise();
-        let mut rx = RxRing::new(self.words(), self.buffers());
+        let mut rx = RxRing::new(self.words(), self.buffers(), true);
         rx.progress.next = start;
         (rx, words)
     }
