@@ -34,7 +34,9 @@ pub struct Side {
 }
 
 impl Side {
-    fn new(node: Node, sends: u64, expects: u64, unit: usize) -> Self {
+    fn new(mut node: Node, sends: u64, expects: u64, unit: usize) -> Self {
+        // Each iteration ends with a check.
+        node.checks = false;
         Side {
             node,
             id: None,
@@ -65,6 +67,7 @@ impl Side {
             self.node.transmit(id, &mut self.source, 8);
             self.close_when_done(id);
         }
+        self.node.check();
         self.node.sent()
     }
 
@@ -73,6 +76,7 @@ impl Side {
     fn move_to(&mut self, mut new: Node, clock: Nanos) {
         let Some(Ok(saved)) = self.id.map(|id| self.node.tcp.save(self.node.now, id)) else { return };
         new.now = self.node.now - self.clock + clock;
+        new.checks = false;
         let id = new.restore(&saved).expect("a consistent state");
         assert_eq!(new.tcp.save(new.now, id), Ok(saved.clone()));
         new.check();

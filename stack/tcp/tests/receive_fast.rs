@@ -167,6 +167,8 @@ impl Run {
             false => Script::accepted(config, 64_000),
         };
         let other = Peer::open(&mut s.node, 50_001, 7, &[]);
+        // Each step ends with a check.
+        s.node.checks = false;
         let source = Pattern::new(1_000_000, 500);
         Run { s, fast, timestamps, next: 1, our_next: 1, peer_clock: 1, source, other }
     }

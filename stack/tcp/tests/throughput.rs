@@ -143,6 +143,9 @@ fn transfer(shape: Shape, config: &TcpConfig, bytes: u64, seed: u64) -> Measured
     let node = |host| Node::with_frames(4096, host, shape.mtu, config.clone());
     let mut a = Side { node: node(1), id: None, taken: 0 };
     let mut b = Side { node: node(2), id: None, taken: 0 };
+    // A check goes through all of these frames.
+    (a.node.checks, b.node.checks) = (false, false);
+    let mut polls = 0;
     b.node.tcp.listen(addr(2, PORT)).expect("room");
     let start = Nanos::from_secs(1);
     let mut now = start;
@@ -162,6 +165,11 @@ fn transfer(shape: Shape, config: &TcpConfig, bytes: u64, seed: u64) -> Measured
         let soonest = soonest.into_iter().flatten().min().unwrap_or(now);
         let idle = !a.busy() && !b.busy();
         now = if idle { soonest.max(now + ITERATION) } else { now + ITERATION };
+        polls += 1;
+        if polls % 64 == 0 {
+            a.node.check();
+            b.node.check();
+        }
         assert!(now < start + Nanos::from_secs(100), "the transfer does not end");
     }
     Measured {

@@ -23,7 +23,7 @@ pub struct Node {
     pub now: Nanos,
     pub events: Vec<(ConnId, TcpEvents)>,
     pub host: u8,
-    /// Check the invariants after every step.
+    /// Check the invariants after every call of TCP.
     pub checks: bool,
 }
 
