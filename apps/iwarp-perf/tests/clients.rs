@@ -30,7 +30,7 @@ impl Lab {
         let [first, second] = [0, 1].map(|client| lab.device("server", client));
         let [one, two] = NETWORKS;
         let server = format!(
-            "[port]\n{first}\n[net]\naddress = \"{one}.1/24\"\n[core]\nidle = \"yield\"\n\
+            "[port]\n{first}\n[net]\naddress = \"{one}.1/24\"\n[core]\nidle = \"sleep\"\n\
              [[fabrics]]\nport.{second}\nnet = {{ address = \"{two}.1/24\" }}\n"
         );
         std::fs::write(lab.file("server"), server).expect("a writable folder");
@@ -48,7 +48,7 @@ impl Lab {
 
     fn client_config(&self, client: usize) -> String {
         let (device, network) = (self.device("client", client), NETWORKS[client]);
-        format!("[port]\n{device}\n[net]\naddress = \"{network}.2/24\"\n[core]\nidle = \"yield\"\n")
+        format!("[port]\n{device}\n[net]\naddress = \"{network}.2/24\"\n[core]\nidle = \"sleep\"\n")
     }
 
     fn file(&self, name: &str) -> String {
@@ -173,7 +173,7 @@ impl Hand {
         let mut hand =
             Hand { ctx, worker: workers.pop().expect("a worker"), _stack: stack, qp, _memory: memory };
         while !hand.worker.link_up() {
-            hand.worker.poll(1);
+            hand.poll();
         }
         let server = format!("{}.1:18515", NETWORKS[client]).parse().expect("an address");
         hand.ctx.connect(qp, server, br#"{"control":2}"#).expect("it starts");
@@ -181,15 +181,21 @@ impl Hand {
         hand
     }
 
+    /// Polls once, and sleeps if there was nothing to do.
+    fn poll(&mut self) {
+        if self.worker.poll(1).work == 0 {
+            self.worker.idle(|| false);
+        }
+    }
+
     fn wait_for(&mut self, is_wanted: impl Fn(&Event) -> bool) {
         loop {
-            self.worker.poll(1);
+            self.poll();
             match self.ctx.poll_event() {
                 Some(event) if is_wanted(&event) => return,
                 Some(Event::ConnectFailed { reason, .. }) => panic!("{reason:?}"),
                 Some(Event::Rejected { private_data, .. }) => panic!("{private_data:?}"),
-                Some(_) => {}
-                None => std::thread::yield_now(),
+                _ => {}
             }
         }
     }
@@ -198,7 +204,7 @@ impl Hand {
     fn send_heartbeats(&mut self) {
         let mut last = Instant::now();
         loop {
-            self.worker.poll(1);
+            self.poll();
             if let Some(Event::Disconnected { .. }) = self.ctx.poll_event() {
                 return;
             }
@@ -208,7 +214,6 @@ impl Hand {
                 // The queue pair may be in the error state, which its event reports.
                 let _ = self.ctx.post_send(self.qp, &heartbeat);
             }
-            std::thread::yield_now();
         }
     }
 }

@@ -241,7 +241,8 @@ fn the_suite_runs_over_veth() {
     }
     let (_serial, lab) = (serial(), Lab::new());
     let file = lab.file("suite.json");
-    let mut command = lab.command_within("300", &format!("suite --quick --pair veth-af_xdp --json {file}"));
+    let mut command =
+        lab.command_within("300", &format!("suite --quick --iterations 20 --pair veth-af_xdp --json {file}"));
     let output = command.output().expect("timeout starts");
     let text = std::fs::read_to_string(&file).expect("written");
     let json: Value = serde_json::from_str(&text).expect("JSON");

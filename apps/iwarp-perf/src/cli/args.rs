@@ -87,7 +87,7 @@ pub struct Args {
     /// Every power of two from 2 B to 8 MiB
     #[arg(long, short = 'a')]
     pub all_sizes: bool,
-    /// Messages to measure
+    /// Messages to measure; in the suite, of each slice in place of a time
     #[arg(long, short = 'n', value_parser = value_parser!(u64).range(1..=1_000_000_000_000))]
     pub iterations: Option<u64>,
     /// Seconds to measure, for each size [default: 2, or 0.5 with --all-sizes; for cores: of each

@@ -24,7 +24,7 @@ impl Command {
         let both_ends = always || matches!(option, "pair" | "json" | "hdr" | "html" | "format");
         match self {
             Command::Test(test) => test_takes(test, option),
-            Command::Suite => both_ends || option == "quick",
+            Command::Suite => both_ends || matches!(option, "quick" | "iterations"),
             Command::Scaling => {
                 both_ends || matches!(option, "size" | "duration" | "iterations" | "mtu" | "cores")
             }

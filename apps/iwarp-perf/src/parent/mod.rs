@@ -176,7 +176,7 @@ fn make_plan(args: &Args, folder: &WorkDir) -> Result<Plan, CliExit> {
             }
             plan
         }
-        Command::Suite => suite(session, pair, args.quick),
+        Command::Suite => suite(session, pair, args.quick, args.iterations),
         Command::Atomics => atomics(session(args.mtu), path, budget, has_core_each),
         _ => scaling(session(args.mtu), path, args.size.unwrap_or(64), budget, has_core_each),
     })

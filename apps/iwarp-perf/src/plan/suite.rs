@@ -25,17 +25,18 @@ struct SuiteBudgets {
     bandwidth: Budget,
 }
 
-/// Returns the suite, with a session for each MTU. `quick` takes about a fifth of the time.
+/// Returns the suite, with a session for each MTU. `quick` takes about a fifth of the time;
+/// `iterations` limits slices by messages in place of time.
 ///
 /// A pair that cannot carry jumbo frames has no session with them.
-pub fn suite(session: impl Fn(u16) -> Session, pair: PairKind, quick: bool) -> Plan {
+pub fn suite(session: impl Fn(u16) -> Session, pair: PairKind, quick: bool, iterations: Option<u64>) -> Plan {
     let path = pair.path();
-    let ms = Duration::from_millis;
-    let (latency_ms, warmup, bandwidth_ms) = if quick { (25, 100, 40) } else { (200, 1000, 300) };
-    let budgets = SuiteBudgets {
-        latency: Budget::duration(ms(latency_ms), warmup),
-        bandwidth: Budget::duration(ms(bandwidth_ms), 0),
+    let budget = |ms, warmup| match iterations {
+        Some(iterations) => Budget::iterations(iterations, warmup),
+        None => Budget::duration(Duration::from_millis(ms), warmup),
     };
+    let (latency_ms, warmup, bandwidth_ms) = if quick { (25, 100, 40) } else { (200, 1000, 300) };
+    let budgets = SuiteBudgets { latency: budget(latency_ms, warmup), bandwidth: budget(bandwidth_ms, 0) };
     let mut ordinary = session(ORDINARY_MTU);
     ordinary.groups.extend(LATENCY_BYTES.map(|bytes| latency(bytes, path, &budgets)));
     ordinary.groups.extend(BANDWIDTH_BYTES.map(|bytes| bandwidth(bytes, ORDINARY_MTU, path, &budgets)));
@@ -125,7 +126,7 @@ mod tests {
 
     fn plan(quick: bool) -> Plan {
         let session = |mtu| PairKind::Memif.connect(session(mtu), Path::new("/run/x"));
-        suite(session, PairKind::Memif, quick)
+        suite(session, PairKind::Memif, quick, None)
     }
 
     fn cases(plan: &Plan) -> Vec<(&Group, &crate::plan::GroupCase)> {
@@ -195,7 +196,7 @@ mod tests {
     #[test]
     fn a_pair_without_jumbo_frames_has_one_session() {
         let session = |mtu| PairKind::VethAfXdp.connect(session(mtu), Path::new("/run/x"));
-        let plan = suite(session, PairKind::VethAfXdp, true);
+        let plan = suite(session, PairKind::VethAfXdp, true, None);
         assert_eq!(plan.sessions.iter().map(|session| session.mtu).collect::<Vec<_>>(), [ORDINARY_MTU]);
     }
 

@@ -61,7 +61,7 @@ impl Driver {
         match self {
             Driver::Inline(worker) => {
                 if worker.poll(1).work == 0 {
-                    ironwarp::idle(worker.idle_policy());
+                    worker.idle(|| false);
                 }
             }
             Driver::Threads(_, _, IdlePolicy::Yield) => std::thread::yield_now(),
