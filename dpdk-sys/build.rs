@@ -17,7 +17,7 @@ const RELEASES: [((u32, u32), &str); 3] =
 
 /// Functions of DPDK itself that the port backend calls; the shim's own come in by their prefix.
 const FUNCTIONS: &str = "dsys_.*|rte_eal_(init|has_hugepages|cleanup|get_runtime_dir|hotplug_add|hotplug_remove)\
-    |rte_version(_year|_month)?|rte_strerror|rte_lcore_count|rte_socket_id|rte_pktmbuf_copy\
+    |rte_version(_year|_month)?|rte_strerror|rte_lcore_count|rte_socket_id\
     |rte_mempool_(free|avail_count)|rte_ring_(create|free)|rte_eth_from_rings\
     |rte_eth_dev_(get_port_by_name|get_name_by_port|info_get|configure|adjust_nb_rx_tx_desc|start|stop|close|socket_id\
     |set_mtu|get_mtu)|rte_eth_(rx|tx)_queue_setup|rte_eth_macaddr_get|rte_eth_promiscuous_enable\

@@ -36,6 +36,32 @@ int dsys_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **frames, unsigned
 	return rte_pktmbuf_alloc_bulk(pool, frames, count);
 }
 
+/* The bytes of each frame from an offset on, by reference, behind an empty buffer. NULL: the pool has too few buffers,
+ * or there are more frames than in a burst. */
+struct rte_mbuf *dsys_chain(struct rte_mempool *pool, struct rte_mbuf *const *frames, uint16_t count, uint16_t from)
+{
+	struct rte_mbuf *buffers[33], *head;
+	uint16_t i;
+
+	if (count >= RTE_DIM(buffers) || rte_pktmbuf_alloc_bulk(pool, buffers, count + 1) != 0)
+		return NULL;
+	head = buffers[0];
+	head->nb_segs = count + 1;
+	for (i = 0; i < count; i++) {
+		rte_pktmbuf_attach(buffers[i + 1], frames[i]);
+		rte_pktmbuf_adj(buffers[i + 1], from);
+		buffers[i]->next = buffers[i + 1];
+		head->pkt_len += buffers[i + 1]->data_len;
+	}
+	return head;
+}
+
+/* Whether the device can send a frame as it is described. Changes its headers to what the driver expects. */
+int dsys_prepare(uint16_t port, uint16_t queue, struct rte_mbuf *frame)
+{
+	return rte_eth_tx_prepare(port, queue, &frame, 1) == 1;
+}
+
 void dsys_free(struct rte_mbuf *frame)
 {
 	rte_pktmbuf_free(frame);
@@ -159,12 +185,13 @@ unsigned int dsys_ring_drain(struct rte_ring *ring, struct rte_mbuf **frames, un
 	return rte_ring_dequeue_burst(ring, (void **)frames, room, NULL);
 }
 
-uint64_t dsys_pack_tx_offload(uint64_t l2_bytes, uint64_t l3_bytes, uint64_t l4_bytes)
+uint64_t dsys_pack_tx_offload(uint64_t l2_bytes, uint64_t l3_bytes, uint64_t l4_bytes, uint64_t segment_bytes)
 {
 	struct rte_mbuf frame = { .tx_offload = 0 };
 
 	frame.l2_len = l2_bytes;
 	frame.l3_len = l3_bytes;
 	frame.l4_len = l4_bytes;
+	frame.tso_segsz = segment_bytes;
 	return frame.tx_offload;
 }

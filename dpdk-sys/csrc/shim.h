@@ -22,6 +22,8 @@
 uint16_t dsys_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **frames, uint16_t room);
 uint16_t dsys_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **frames, uint16_t count);
 int dsys_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **frames, unsigned int count);
+struct rte_mbuf *dsys_chain(struct rte_mempool *pool, struct rte_mbuf *const *frames, uint16_t count, uint16_t from);
+int dsys_prepare(uint16_t port, uint16_t queue, struct rte_mbuf *frame);
 void dsys_free(struct rte_mbuf *frame);
 
 /* What a pool is made of. */
@@ -48,7 +50,7 @@ struct rte_mempool *dsys_pool_create(const char *name, const struct dsys_pool_sh
 unsigned int dsys_ring_drain(struct rte_ring *ring, struct rte_mbuf **frames, unsigned int room);
 
 /* For the layout test alone: what the compiler makes of the bit field. */
-uint64_t dsys_pack_tx_offload(uint64_t l2_bytes, uint64_t l3_bytes, uint64_t l4_bytes);
+uint64_t dsys_pack_tx_offload(uint64_t l2_bytes, uint64_t l3_bytes, uint64_t l4_bytes, uint64_t segment_bytes);
 
 /* The release whose headers this was compiled with. */
 static const uint32_t DSYS_VERSION_YEAR = RTE_VER_YEAR;
@@ -75,18 +77,24 @@ static const uint64_t DSYS_MBUF_RX_L4_CKSUM_MASK = RTE_MBUF_F_RX_L4_CKSUM_MASK;
 static const uint64_t DSYS_MBUF_RX_L4_CKSUM_GOOD = RTE_MBUF_F_RX_L4_CKSUM_GOOD;
 static const uint64_t DSYS_MBUF_RX_L4_CKSUM_BAD = RTE_MBUF_F_RX_L4_CKSUM_BAD;
 static const uint64_t DSYS_MBUF_RX_L4_CKSUM_NONE = RTE_MBUF_F_RX_L4_CKSUM_NONE;
+static const uint64_t DSYS_MBUF_RX_LRO = RTE_MBUF_F_RX_LRO;
 static const uint64_t DSYS_MBUF_TX_IPV4 = RTE_MBUF_F_TX_IPV4;
 static const uint64_t DSYS_MBUF_TX_IP_CKSUM = RTE_MBUF_F_TX_IP_CKSUM;
 static const uint64_t DSYS_MBUF_TX_TCP_CKSUM = RTE_MBUF_F_TX_TCP_CKSUM;
+static const uint64_t DSYS_MBUF_TX_TCP_SEG = RTE_MBUF_F_TX_TCP_SEG;
 static const uint64_t DSYS_MBUF_TX_IPV6 = RTE_MBUF_F_TX_IPV6;
 static const uint64_t DSYS_MBUF_INDIRECT = RTE_MBUF_F_INDIRECT;
 static const uint64_t DSYS_MBUF_EXTERNAL = RTE_MBUF_F_EXTERNAL;
 
 static const uint64_t DSYS_RX_OFFLOAD_IPV4_CKSUM = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM;
 static const uint64_t DSYS_RX_OFFLOAD_TCP_CKSUM = RTE_ETH_RX_OFFLOAD_TCP_CKSUM;
+static const uint64_t DSYS_RX_OFFLOAD_TCP_LRO = RTE_ETH_RX_OFFLOAD_TCP_LRO;
+static const uint64_t DSYS_RX_OFFLOAD_SCATTER = RTE_ETH_RX_OFFLOAD_SCATTER;
 static const uint64_t DSYS_RX_OFFLOAD_RSS_HASH = RTE_ETH_RX_OFFLOAD_RSS_HASH;
 static const uint64_t DSYS_TX_OFFLOAD_IPV4_CKSUM = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM;
 static const uint64_t DSYS_TX_OFFLOAD_TCP_CKSUM = RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
+static const uint64_t DSYS_TX_OFFLOAD_TCP_TSO = RTE_ETH_TX_OFFLOAD_TCP_TSO;
+static const uint64_t DSYS_TX_OFFLOAD_MULTI_SEGS = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 static const uint64_t DSYS_RSS_IPV4 = RTE_ETH_RSS_IPV4;
 static const uint64_t DSYS_RSS_NONFRAG_IPV4_TCP = RTE_ETH_RSS_NONFRAG_IPV4_TCP;
 static const uint64_t DSYS_RSS_IPV6 = RTE_ETH_RSS_IPV6;

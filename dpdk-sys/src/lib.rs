@@ -17,7 +17,7 @@ mod mbuf;
 #[cfg(not(dpdk_missing))]
 pub use bindings::*;
 #[cfg(not(dpdk_missing))]
-pub use mbuf::{Mbuf, pack_tx_offload};
+pub use mbuf::{Mbuf, pack_tx_offload, unpack_tx_offload};
 
 #[cfg(not(dpdk_missing))]
 #[allow(

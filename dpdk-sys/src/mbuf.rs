@@ -46,10 +46,16 @@ pub struct Mbuf {
     rest: [u8; 48],
 }
 
-/// Header lengths in bytes as `tx_offload` holds them: 7, 9 and 8 bits from the lowest on. Bits
-/// that do not fit are cut off.
-pub const fn pack_tx_offload(l2_bytes: u8, l3_bytes: u8, l4_bytes: u8) -> u64 {
-    (l2_bytes as u64 & 0x7f) | (l3_bytes as u64) << 7 | (l4_bytes as u64) << 16
+/// The header lengths of a frame and the payload of each segment that a device cuts it to, in
+/// bytes, as `tx_offload` holds them: 7, 9, 8 and 16 bits from the lowest on. Bits that do not fit
+/// are cut off.
+pub const fn pack_tx_offload(l2_bytes: u8, l3_bytes: u8, l4_bytes: u8, segment_bytes: u16) -> u64 {
+    (l2_bytes as u64 & 0x7f) | (l3_bytes as u64) << 7 | (l4_bytes as u64) << 16 | (segment_bytes as u64) << 24
+}
+
+/// Returns what [`pack_tx_offload`] packed.
+pub const fn unpack_tx_offload(packed: u64) -> (u8, u8, u8, u16) {
+    (packed as u8 & 0x7f, (packed >> 7) as u8, (packed >> 16) as u8, (packed >> 24) as u16)
 }
 
 const _: () = {

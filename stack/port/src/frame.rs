@@ -44,6 +44,9 @@ pub trait Frame: Sized + 'static {
 pub trait Sealed: Clone + Sized + 'static {
     /// The frame as it goes out, save for the checksums that the device fills in.
     fn bytes(&self) -> &[u8];
+
+    /// Returns what the device must fill in.
+    fn tx(&self) -> TxMeta;
 }
 
 /// The status of a checksum of a received frame.

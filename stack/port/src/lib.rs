@@ -21,6 +21,7 @@ mod pool;
 mod port;
 #[cfg(test)]
 mod sample;
+mod super_segment;
 mod wake;
 mod wire;
 

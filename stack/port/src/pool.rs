@@ -346,12 +346,6 @@ pub struct PoolSealed {
 const _: () = assert!(size_of::<PoolFrame>() == 16 && size_of::<PoolSealed>() == 16);
 
 impl PoolSealed {
-    /// Returns what the device must fill in.
-    #[inline]
-    pub fn tx(&self) -> TxMeta {
-        self.tx
-    }
-
     /// Returns the frame with other transmit metadata.
     pub(crate) fn with_tx(self, tx: TxMeta) -> Self {
         PoolSealed { tx, ..self }
@@ -362,6 +356,11 @@ impl Sealed for PoolSealed {
     #[inline]
     fn bytes(&self) -> &[u8] {
         bytes_of(&self.buffer, self.len)
+    }
+
+    #[inline]
+    fn tx(&self) -> TxMeta {
+        self.tx
     }
 }
 

@@ -6,7 +6,10 @@ mod vdev_lab;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ironwarp_port::dpdk::{DpdkPort, Eal, PoolLevels, PortSettings, Vdev, ring_pair, ring_pair_of_queues};
+use dpdk_sys::{DSYS_MBUF_RX_LRO, Mbuf, pack_tx_offload};
+use ironwarp_port::dpdk::{
+    DpdkPort, Eal, PoolLevels, PortSettings, SealedMbuf, Vdev, ring_pair, ring_pair_of_queues,
+};
 use ironwarp_port::{Burst, Checksum, Frame, Port, RxMeta, SHARED_RSS_KEY, Sealed, Spread, TxMeta};
 use ironwarp_stats::{CoreStats, Counter};
 use vdev_lab::{Lab, Needs, alone, frame, pattern, receive, send};
@@ -197,6 +200,72 @@ fn a_ring_device_loops_to_itself() {
         send(&mut port, &pattern(9, 64));
         assert_eq!(receive(&mut port)[0].bytes(), pattern(9, 64));
         assert!(is_full(port.pool_levels()));
+    });
+}
+
+/// Changes what the first mbuf of a chain states.
+type Describe<'a> = &'a dyn Fn(&mut Mbuf);
+
+/// Sends frames as one chain, whose first mbuf `describe` changes.
+fn send_chain(port: &mut DpdkPort, mut frames: Vec<SealedMbuf>, describe: impl FnOnce(&mut Mbuf)) {
+    let mbuf = |frame: &SealedMbuf| {
+        // SAFETY: a sealed frame is one pointer, as the crate asserts.
+        unsafe { *std::ptr::from_ref(frame).cast::<*mut Mbuf>() }
+    };
+    let head = mbuf(&frames[0]);
+    // SAFETY: live mbufs, of which this is the only owner.
+    unsafe {
+        for pair in frames.windows(2) {
+            (*mbuf(&pair[0])).next = mbuf(&pair[1]);
+        }
+        (*head).nb_segs = frames.len() as u16;
+        (*head).pkt_len = frames.iter().map(|frame| frame.bytes().len() as u32).sum();
+        describe(&mut *head);
+    }
+    let mut burst = Burst::from_iter([frames.remove(0)]);
+    // The first one frees them.
+    frames.into_iter().for_each(std::mem::forget);
+    port.tx_burst(&mut burst);
+    assert!(burst.is_empty());
+}
+
+#[test]
+fn a_chain_that_is_not_as_it_states_is_a_counted_drop() {
+    alone("a_chain_that_is_not_as_it_states_is_a_counted_drop", Needs::Nothing, |lab| {
+        let eal = lab.eal(&lab.config());
+        let stats = CoreStats::detached();
+        let ports = ring_pair(&eal, &small(), [CoreStats::detached(), stats.clone()]);
+        let [mut near, mut far] = ports.unwrap_or_else(|error| panic!("{error}"));
+        let merged = |segment_bytes| {
+            move |head: &mut Mbuf| {
+                head.ol_flags |= DSYS_MBUF_RX_LRO;
+                head.tx_offload = pack_tx_offload(0, 0, 0, segment_bytes);
+            }
+        };
+        let cases: [(&str, usize, Describe<'_>, Counter); 9] = [
+            ("as it states", 700, &|_| {}, Counter::PortRxCopied),
+            ("a super-segment", 700, &merged(1448), Counter::PortRxSuperSegments),
+            ("segments of nothing", 700, &merged(0), Counter::PortRxBadOffload),
+            ("segments longer than the link's", 700, &merged(1501), Counter::PortRxBadOffload),
+            ("longer than a buffer", 1100, &|_| {}, Counter::PortRxTooLong),
+            ("more buffers", 700, &|head| head.nb_segs = u16::MAX, Counter::PortRxTooLong),
+            ("more bytes", 700, &|head| head.pkt_len += 1, Counter::PortRxTooLong),
+            ("fewer bytes", 700, &|head| head.pkt_len -= 1, Counter::PortRxTooLong),
+            ("any number of bytes", 700, &|head| head.pkt_len = u32::MAX, Counter::PortRxTooLong),
+        ];
+        for (what, len, describe, counter) in cases {
+            let parts = [pattern(1, len), pattern(2, len)];
+            let frames = parts.iter().map(|part| frame(&mut near, part)).collect();
+            let before = stats.read(counter);
+            send_chain(&mut near, frames, describe);
+            let mut arrived = Burst::new();
+            far.rx_burst(&mut arrived);
+            assert_eq!(stats.read(counter) - before, 1, "{what}");
+            let good = matches!(counter, Counter::PortRxCopied | Counter::PortRxSuperSegments);
+            let expected = if good { vec![parts.concat()] } else { vec![] };
+            assert!(arrived.iter().map(|frame| frame.bytes()).eq(&expected), "{what}");
+        }
+        assert!(is_full(near.pool_levels()) && is_full(far.pool_levels()));
     });
 }
 

@@ -120,7 +120,7 @@ impl Device {
                 Device::Virtual(Vdev::parse(&format!("{name},{args}"))?)
             }
             DeviceConfig::Vhost { socket } => {
-                Device::Virtual(Vdev::vhost(index, socket)?.with_queues(queues))
+                Device::Virtual(Vdev::vhost(index, socket, config.stack.fast_path)?.with_queues(queues))
             }
             DeviceConfig::Pci { address } => Device::Pci(address.clone()),
         })
@@ -200,6 +200,7 @@ fn settings(config: &Config) -> PortSettings {
     let ipv6 = config.net.prefixes().is_ok_and(|all| all.iter().any(|prefix| prefix.addr.is_ipv6()));
     PortSettings {
         multicast: ipv6,
+        super_segments: config.stack.fast_path,
         mtu_bytes: port.mtu,
         rx_ring_frames: port.ring_size(),
         tx_ring_frames: port.ring_size(),

@@ -19,6 +19,7 @@ use super::pool::{HEADROOM_BYTES, Pool, PoolShape};
 use super::ring::RingLink;
 use super::vdev::{Buffers, require};
 use super::{DeviceCounts, DpdkError, Eal, Errno, PortSettings, Wakes};
+use crate::super_segment::SEGMENT_HEADERS_MAX;
 use crate::{LinkState, PortCaps, SHARED_RSS_KEY, Spread, TxOffloads};
 
 /// Link header, and a VLAN tag or the frame check sequence.
@@ -31,6 +32,11 @@ const ROOM_STEP_BYTES: u32 = 64;
 const SPARE_FRAMES: u32 = 2 * BURST_FRAMES as u32;
 /// The bytes of a page for a frame, besides the headers of pool and mbuf and the headroom.
 const PAGE_ROOM_BYTES: u32 = 4096 - 64 - 128 - HEADROOM_BYTES as u32;
+/// Buffers for received super-segments: 16 MiB. TCP holds one only while bytes before it are
+/// missing, or the rest of its last FPDU.
+const LONG_FRAMES: u32 = 256;
+/// Their size, the longest that an mbuf can have. They have no headroom.
+const LONG_BYTES: u16 = u16::MAX - u16::MAX % ROOM_STEP_BYTES as u16;
 /// Entries of the table between hashes and queues where no card has one.
 const TABLE_ENTRIES: u16 = 128;
 /// More than any card's key (40 or 52 bytes).
@@ -74,6 +80,19 @@ pub(super) struct Device {
 pub(super) struct QueuePools {
     pub rx: Arc<Pool>,
     pub tx: Arc<Pool>,
+    /// Buffers for super-segments; present if the device receives them.
+    pub long: Option<Arc<Pool>>,
+    /// Present if segments are joined before they are sent.
+    pub joins: Option<Joins>,
+}
+
+/// What super-segments are made of.
+#[derive(Clone)]
+pub(super) struct Joins {
+    /// Buffers for their headers, and references to the frames that they consist of.
+    pub pool: Arc<Pool>,
+    /// The frames in one of them at most.
+    pub frames_max: usize,
 }
 
 impl Device {
@@ -159,6 +178,8 @@ impl Drop for Device {
 const MEMIF_DRIVER: &str = "net_memif";
 const PACKET_DRIVER: &str = "net_af_packet";
 const RING_DRIVER: &str = "net_ring";
+/// Of a PCI device, or of a virtual device of this process.
+const VIRTIO_DRIVER: &str = "net_virtio";
 const XDP_DRIVER: &str = "net_af_xdp";
 
 fn find(name: &str) -> Result<u16, DpdkError> {
@@ -223,9 +244,11 @@ impl Setup<'_> {
     /// fails is closed, and must be plugged in again.
     fn start(&self, eal: &Eal, queues: u16) -> Result<Device, DpdkError> {
         self.enough_queues(queues)?;
-        let room_bytes = self.room_bytes(eal.buffers_of(self.name))?;
+        let buffers = eal.buffers_of(self.name);
+        let room_bytes = self.room_bytes(buffers)?;
+        let has_long = self.merges_segments() || buffers.is_some_and(|buffers| buffers.super_segments);
         let (mut caps, rings) = (self.caps()?, self.ring_sizes()?);
-        let pools = (0..queues).map(|_| self.queue_pools(room_bytes, &rings, caps.numa_node));
+        let pools = (0..queues).map(|_| self.queue_pools(room_bytes, has_long, &rings, caps.numa_node));
         let queues: Vec<QueuePools> = pools.collect::<Result<_, _>>()?;
         let mtu_before = self.mtu();
         let count = queues.len() as u16;
@@ -372,7 +395,7 @@ impl Setup<'_> {
         Ok(PortCaps {
             mac: MacAddr(mac.addr_bytes),
             mtu_bytes: self.settings.mtu_bytes,
-            rx_checksum: self.has_rx(RX_CHECKSUMS),
+            rx_checksum: self.has_rx(dpdk_sys::DSYS_RX_OFFLOAD_TCP_CKSUM),
             tx_offloads: self.tx_offloads(),
             rss_hash: self.has_rx(dpdk_sys::DSYS_RX_OFFLOAD_RSS_HASH) && self.rss_flows() != 0,
             spread: Spread::Unknown,
@@ -392,6 +415,17 @@ impl Setup<'_> {
         let tcp = TxOffloads::TCP_CHECKSUM | TxOffloads::TCP_CHECKSUM_IPV6;
         offloads.set(tcp, claimed & dpdk_sys::DSYS_TX_OFFLOAD_TCP_CKSUM != 0);
         offloads
+    }
+
+    /// Returns whether super-segments are received. Of a virtual device alone: a card would wait
+    /// for more segments.
+    fn merges_segments(&self) -> bool {
+        self.settings.super_segments && self.driver().starts_with(VIRTIO_DRIVER) && self.has_rx(RX_MERGING)
+    }
+
+    /// Returns whether the device cuts super-segments that lie in several buffers.
+    fn joins_segments(&self) -> bool {
+        self.settings.super_segments && self.info.tx_offload_capa & TX_SEGMENTATION == TX_SEGMENTATION
     }
 
     fn rss_flows(&self) -> u64 {
@@ -427,10 +461,17 @@ impl Setup<'_> {
             .zip(card_rss_key().to_be_bytes().iter().cycle())
             .for_each(|(byte, &value)| *byte = value);
         let mut conf = rte_eth_conf::default();
-        conf.rxmode.offloads = (if caps.rx_checksum { RX_CHECKSUMS } else { 0 })
+        conf.rxmode.offloads = self.info.rx_offload_capa & RX_CHECKSUMS
             | (if caps.rss_hash { dpdk_sys::DSYS_RX_OFFLOAD_RSS_HASH } else { 0 });
+        if self.merges_segments() {
+            conf.rxmode.offloads |= RX_MERGING;
+            conf.rxmode.max_lro_pkt_size = self.info.max_lro_pkt_size.min(LONG_BYTES.into());
+        }
         conf.intr_conf.set_rxq(rx_interrupts.into());
         conf.txmode.offloads = self.info.tx_offload_capa & TX_CHECKSUMS;
+        if self.joins_segments() {
+            conf.txmode.offloads |= TX_SEGMENTATION;
+        }
         if !self.understates() {
             conf.rxmode.mtu = self.settings.mtu_bytes.into();
         }
@@ -460,6 +501,7 @@ impl Setup<'_> {
     fn queue_pools(
         &self,
         room_bytes: u16,
+        has_long: bool,
         rings: &Rings,
         numa_node: Option<u16>,
     ) -> Result<QueuePools, DpdkError> {
@@ -468,10 +510,20 @@ impl Setup<'_> {
         require(rx_frames >= u32::from(rings.rx) + SPARE_FRAMES, "rx_frames", rx_frames, enough)?;
         require(tx_frames >= u32::from(rings.tx) + SPARE_FRAMES, "tx_frames", tx_frames, enough)?;
         let room_bytes = room_bytes + HEADROOM_BYTES;
-        let pool = |frames, page_each| {
+        let pool = |frames, room_bytes, page_each| {
             Pool::new(self.name, PoolShape { frames, room_bytes, numa_node, page_each }).map(Arc::new)
         };
-        Ok(QueuePools { rx: pool(rx_frames, self.page_each())?, tx: pool(tx_frames, false)? })
+        // Each descriptor of the ring refers to one buffer, and one of a chain is for the headers.
+        let joined_frames = u32::from(rings.tx) + SPARE_FRAMES;
+        let joined_bytes = HEADROOM_BYTES + SEGMENT_HEADERS_MAX.next_multiple_of(64) as u16;
+        let frames_max = usize::from(self.info.tx_desc_lim.nb_seg_max).saturating_sub(1);
+        let joins = self.joins_segments().then(|| pool(joined_frames, joined_bytes, false));
+        Ok(QueuePools {
+            rx: pool(rx_frames, room_bytes, self.page_each())?,
+            tx: pool(tx_frames, room_bytes, false)?,
+            long: has_long.then(|| pool(LONG_FRAMES, LONG_BYTES, false)).transpose()?,
+            joins: joins.transpose()?.map(|pool| Joins { pool, frames_max }),
+        })
     }
 
     fn set_up_queue(&self, queue: u16, rings: &Rings, pools: &QueuePools) -> Result<(), DpdkError> {
@@ -511,10 +563,18 @@ impl Setup<'_> {
 
 /// Linux's error number of an unsupported operation.
 const ENOTSUP: i32 = 95;
-/// Receive checksum offloads: both or none, since net asks one question.
+/// What a device needs to receive super-segments.
+const RX_MERGING: u64 = dpdk_sys::DSYS_RX_OFFLOAD_TCP_LRO
+    | dpdk_sys::DSYS_RX_OFFLOAD_SCATTER
+    | dpdk_sys::DSYS_RX_OFFLOAD_TCP_CKSUM;
+/// Checksums that the device may verify.
 const RX_CHECKSUMS: u64 = dpdk_sys::DSYS_RX_OFFLOAD_IPV4_CKSUM | dpdk_sys::DSYS_RX_OFFLOAD_TCP_CKSUM;
 /// Checksums that the device may fill in.
 const TX_CHECKSUMS: u64 = dpdk_sys::DSYS_TX_OFFLOAD_IPV4_CKSUM | dpdk_sys::DSYS_TX_OFFLOAD_TCP_CKSUM;
+/// What a device needs to send a super-segment.
+const TX_SEGMENTATION: u64 = dpdk_sys::DSYS_TX_OFFLOAD_TCP_TSO
+    | dpdk_sys::DSYS_TX_OFFLOAD_MULTI_SEGS
+    | dpdk_sys::DSYS_TX_OFFLOAD_TCP_CKSUM;
 /// The hashed fields: addresses and ports of a TCP flow, else the addresses.
 const RSS_FLOWS: u64 = dpdk_sys::DSYS_RSS_IPV4
     | dpdk_sys::DSYS_RSS_NONFRAG_IPV4_TCP

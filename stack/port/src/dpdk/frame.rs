@@ -10,8 +10,10 @@ use core::ptr::NonNull;
 use core::slice;
 use core::sync::atomic::{AtomicU16, Ordering};
 
-use dpdk_sys::{Mbuf, dsys_free, pack_tx_offload};
+use dpdk_sys::{Mbuf, dsys_free, pack_tx_offload, unpack_tx_offload};
 
+use super::pool::Pool;
+use crate::super_segment::SuperSegment;
 use crate::{Checksum, Frame, RxMeta, Sealed, TxMeta, TxOffloads};
 
 /// An mbuf with one owner. Dropping it returns it to its pool.
@@ -22,7 +24,8 @@ pub struct MbufFrame(NonNull<Mbuf>);
 
 /// An mbuf whose bytes are fixed. Cloning increments its reference count.
 ///
-/// Invariant: one segment, and this value is one of the counted owners.
+/// Invariant: this value is one of the counted owners. One segment, but for a super-segment, whose
+/// first one has the headers.
 #[repr(transparent)]
 pub struct SealedMbuf(NonNull<Mbuf>);
 
@@ -42,6 +45,19 @@ impl MbufFrame {
         MbufFrame(mbuf)
     }
 
+    /// Takes an empty frame from a pool. It has no headroom, so that it may be as long as can be.
+    pub(super) fn alloc(pool: &Pool) -> Option<Self> {
+        let mut mbuf = core::ptr::null_mut();
+        // SAFETY: room for one pointer. On success it is a new mbuf of one segment with one owner.
+        unsafe {
+            if dpdk_sys::dsys_alloc_bulk(pool.as_ptr(), &mut mbuf, 1) != 0 {
+                return None;
+            }
+            (*mbuf).data_off = 0;
+            NonNull::new(mbuf).map(MbufFrame)
+        }
+    }
+
     /// Gives up ownership without freeing the mbuf.
     pub(super) fn into_raw(self) -> NonNull<Mbuf> {
         let mbuf = self.0;
@@ -59,7 +75,48 @@ impl MbufFrame {
     }
 }
 
-/// Returns the bytes of a live mbuf's only segment.
+/// Received mbufs before they are frames: in several segments, or shared.
+impl MbufFrame {
+    pub(super) fn is_chain(&self) -> bool {
+        // SAFETY: a live mbuf.
+        unsafe { (*self.0.as_ptr()).nb_segs > 1 }
+    }
+
+    /// Returns the payload of each segment of a super-segment, in bytes, if the device says that it
+    /// is one.
+    pub(super) fn segment_bytes(&self) -> Option<u16> {
+        // SAFETY: a live mbuf.
+        let (flags, lengths) = unsafe { ((*self.0.as_ptr()).ol_flags, (*self.0.as_ptr()).tx_offload) };
+        (flags & dpdk_sys::DSYS_MBUF_RX_LRO != 0).then(|| unpack_tx_offload(lengths).3)
+    }
+
+    /// Copies bytes and metadata to a frame of one segment. Returns `false` if they do not fit, or
+    /// the segments are not as many and as long as the first of them states.
+    pub(super) fn copy_to(&self, copy: &mut MbufFrame) -> bool {
+        let (mut segment, rx) = (self.0.as_ptr(), self.rx());
+        // SAFETY: a live mbuf.
+        let (len, segments) = unsafe { ((*segment).pkt_len as usize, (*segment).nb_segs) };
+        if len > copy.capacity() {
+            return false;
+        }
+        copy.resize(len);
+        copy.set_rx(rx);
+        let mut rest = copy.bytes_mut();
+        for _ in 0..segments {
+            let Some(live) = NonNull::new(segment) else { return false };
+            // SAFETY: the segments of a chain live as long as the first. Others may read them, and
+            // none writes.
+            let bytes = unsafe { bytes_of(live) };
+            let Some((to, after)) = rest.split_at_mut_checked(bytes.len()) else { return false };
+            to.copy_from_slice(bytes);
+            // SAFETY: as above.
+            (rest, segment) = (after, unsafe { (*segment).next });
+        }
+        rest.is_empty()
+    }
+}
+
+/// Returns the bytes of one segment of a live mbuf.
 ///
 /// # Safety
 /// `mbuf` is live, and its bytes are not written during `'a`.
@@ -142,7 +199,7 @@ impl Frame for MbufFrame {
         unsafe {
             let fields = mbuf.as_ptr();
             (*fields).ol_flags = ((*fields).ol_flags & BUFFER_KIND) | tx_flags(tx.offloads);
-            (*fields).tx_offload = pack_tx_offload(tx.l2_bytes, tx.l3_bytes, tx.l4_bytes);
+            (*fields).tx_offload = pack_tx_offload(tx.l2_bytes, tx.l3_bytes, tx.l4_bytes, 0);
         }
         SealedMbuf(mbuf)
     }
@@ -161,6 +218,52 @@ impl Sealed for SealedMbuf {
     fn bytes(&self) -> &[u8] {
         // SAFETY: every owner only reads from sealing on, drivers included.
         unsafe { bytes_of(self.0) }
+    }
+
+    #[inline]
+    fn tx(&self) -> TxMeta {
+        // SAFETY: a live mbuf; these fields do not change after sealing.
+        let (flags, lengths) = unsafe { ((*self.0.as_ptr()).ol_flags, (*self.0.as_ptr()).tx_offload) };
+        let (l2_bytes, l3_bytes, l4_bytes, _) = unpack_tx_offload(lengths);
+        TxMeta { l2_bytes, l3_bytes, l4_bytes, offloads: tx_offloads(flags) }
+    }
+}
+
+impl SealedMbuf {
+    /// Returns the super-segment that replaces the first of `frames`, as a chain: a buffer with its
+    /// headers, and their payload by reference. `None`: the pool is empty.
+    pub(super) fn join(pool: &Pool, frames: &[SealedMbuf], joined: &SuperSegment) -> Option<Self> {
+        let frames = frames.get(..joined.frames)?;
+        let header_bytes = joined.headers.len();
+        let tx = frames.first()?.tx();
+        let (l2, l3, l4) = (tx.l2_bytes, tx.l3_bytes, tx.l4_bytes);
+        let family = if joined.is_v6 {
+            dpdk_sys::DSYS_MBUF_TX_IPV6
+        } else {
+            dpdk_sys::DSYS_MBUF_TX_IPV4 | dpdk_sys::DSYS_MBUF_TX_IP_CKSUM
+        };
+        // SAFETY: pointers to live mbufs of one segment, to each of which the chain adds an owner.
+        // The head is new and ours alone.
+        unsafe {
+            let sources = frames.as_ptr().cast::<*mut Mbuf>();
+            let head = dpdk_sys::dsys_chain(pool.as_ptr(), sources, frames.len() as u16, header_bytes as u16);
+            let mut head = MbufFrame::from_raw(NonNull::new(head)?);
+            let fields = head.0.as_ptr();
+            let payload_bytes = (*fields).pkt_len;
+            head.resize(header_bytes);
+            if head.bytes().len() == header_bytes {
+                head.bytes_mut().copy_from_slice(&joined.headers);
+            }
+            (*fields).pkt_len = payload_bytes + u32::from((*fields).data_len);
+            (*fields).ol_flags |= dpdk_sys::DSYS_MBUF_TX_TCP_SEG | dpdk_sys::DSYS_MBUF_TX_TCP_CKSUM | family;
+            (*fields).tx_offload = pack_tx_offload(l2, l3, l4, joined.segment_bytes);
+            Some(SealedMbuf(head.into_raw()))
+        }
+    }
+
+    /// Returns the mbuf, for DPDK's calls.
+    pub(super) fn as_ptr(&self) -> *mut Mbuf {
+        self.0.as_ptr()
     }
 }
 
@@ -269,6 +372,17 @@ fn tx_flags(offloads: TxOffloads) -> u64 {
     flags
 }
 
+#[inline]
+fn tx_offloads(flags: u64) -> TxOffloads {
+    let mut offloads = TxOffloads::empty();
+    offloads.set(TxOffloads::IPV4_CHECKSUM, flags & dpdk_sys::DSYS_MBUF_TX_IP_CKSUM != 0);
+    if flags & dpdk_sys::DSYS_MBUF_TX_TCP_CKSUM == dpdk_sys::DSYS_MBUF_TX_TCP_CKSUM {
+        let is_v6 = flags & dpdk_sys::DSYS_MBUF_TX_IPV6 != 0;
+        offloads |= if is_v6 { TxOffloads::TCP_CHECKSUM_IPV6 } else { TxOffloads::TCP_CHECKSUM };
+    }
+    offloads
+}
+
 impl fmt::Debug for MbufFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MbufFrame").field("len", &self.bytes().len()).field("rx", &self.rx()).finish()
@@ -315,6 +429,14 @@ mod tests {
     fn a_tcp_checksum_behind_ipv6_says_so_and_nothing_of_ipv4() {
         let flags = tx_flags(TxOffloads::TCP_CHECKSUM_IPV6);
         assert_eq!(flags, dpdk_sys::DSYS_MBUF_TX_TCP_CKSUM | dpdk_sys::DSYS_MBUF_TX_IPV6);
+    }
+
+    #[test]
+    fn offloads_survive_being_spelled_and_read() {
+        for bits in 0..6 {
+            let offloads = TxOffloads::from_bits_truncate(bits);
+            assert_eq!(tx_offloads(tx_flags(offloads)), offloads);
+        }
     }
 
     #[test]

@@ -3,9 +3,14 @@
 //! Bursts are moved in place: the driver reads and writes the memory of the caller's [`Burst`].
 //! Allocation uses a stash of 32 frames that one bulk call refills, which halves its cost. A
 //! received mbuf is owned as it is if it is one segment with one owner. A chain, or a buffer that
-//! its sender still shares, is copied into one new frame, or counted and dropped.
+//! its sender still shares, is copied into one new frame, or counted and dropped. So a received
+//! super-segment is one frame of up to 64 KiB, in which each FPDU lies whole.
+//!
+//! Where the device cuts super-segments, consecutive segments of a flow leave as one chain: a
+//! buffer with their joint headers, and the payload of each frame by reference.
 
-use core::ptr::{self, NonNull};
+use arrayvec::ArrayVec;
+use core::ptr;
 use std::sync::Arc;
 
 use dpdk_sys::{Mbuf, dsys_alloc_bulk, dsys_rx_burst, dsys_tx_burst};
@@ -13,8 +18,10 @@ use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::limits::BURST_FRAMES;
 
 use super::device::{Device, QueuePools};
+use super::pool::Pool;
 use super::rx_interrupt::QueueInterrupt;
 use super::{DeviceCounts, DpdkError, Eal, MbufFrame, PortSettings, SealedMbuf, Wakes};
+use crate::super_segment::SuperSegment;
 use crate::{Burst, LinkState, Port, PortCaps, WakeSource};
 
 /// One queue of one device, with its own receive and transmit pool.
@@ -166,25 +173,24 @@ impl DpdkPort {
         burst.extend(delivered.into_iter().filter_map(owned));
     }
 
-    /// Copies the bytes into one new frame, if they fit and there is one.
+    /// Copies a chain or a shared buffer into one new frame, if it fits and there is one.
     #[cold]
     fn own_copy(&self, frame: MbufFrame) -> Option<MbufFrame> {
-        let pool = self.pools.rx.as_ptr();
-        let source = frame.into_raw().as_ptr();
-        // SAFETY: a live mbuf, chained or shared, that others may read and none writes; one
-        // reference is ours and is released. The copy is a new mbuf, or a chain of them.
-        let copy = unsafe {
-            let copy = dpdk_sys::rte_pktmbuf_copy(source, pool, 0, u32::MAX);
-            dpdk_sys::dsys_free(source);
-            NonNull::new(copy).map(|mbuf| MbufFrame::from_raw(mbuf))
+        if let Some(segment_bytes) = frame.segment_bytes() {
+            if !(1..=self.caps.mtu_bytes).contains(&segment_bytes) {
+                self.stats.count(Counter::PortRxBadOffload);
+                return None;
+            }
+            self.stats.count(Counter::PortRxSuperSegments);
+        }
+        let long = self.pools.long.as_ref().filter(|_| frame.is_chain());
+        let Some(mut copy) = MbufFrame::alloc(long.unwrap_or(&self.pools.rx)) else {
+            self.stats.count(Counter::PortRxNoBuffer);
+            return None;
         };
-        let reason = match &copy {
-            Some(frame) if frame.is_exclusive() => Counter::PortRxCopied,
-            Some(_) => Counter::PortRxTooLong,
-            None => Counter::PortRxNoBuffer,
-        };
-        self.stats.count(reason);
-        copy.filter(MbufFrame::is_exclusive)
+        let fits = frame.copy_to(&mut copy);
+        self.stats.count(if fits { Counter::PortRxCopied } else { Counter::PortRxTooLong });
+        fits.then_some(copy)
     }
 }
 
@@ -234,19 +240,18 @@ impl Port for DpdkPort {
         if from.is_empty() || !self.is_open() {
             return;
         }
-        let count = from.len();
-        // SAFETY: `from` holds `count` pointers to live mbufs. The driver now owns our reference to
-        // each of the first `sent`, so they leave the burst without being dropped, and the rest
-        // moves to the front.
-        let sent = unsafe {
-            let frames = from.as_mut_ptr();
-            let sent = dsys_tx_burst(self.port, self.queue, frames.cast(), count as u16);
-            let rest = count - usize::from(sent);
-            ptr::copy(frames.add(sent.into()), frames, rest);
-            from.set_len(rest);
-            sent
+        let sent = match self.join(from) {
+            None => self.send(from),
+            Some((mut packets, frames)) => {
+                let sent = frames.iter().take(self.send(&mut packets));
+                let joined = sent.clone().filter(|&&frames| frames > 1).count();
+                self.stats.add(Counter::PortTxSuperSegments, joined as u64);
+                let sent = sent.sum();
+                from.drain(..sent);
+                sent
+            }
         };
-        self.stats.add(Counter::PortTxFrames, sent.into());
+        self.stats.add(Counter::PortTxFrames, sent as u64);
     }
 
     #[inline]
@@ -255,5 +260,51 @@ impl Port for DpdkPort {
             self.refill();
         }
         self.stash.pop()
+    }
+}
+
+impl DpdkPort {
+    /// Gives the device what it takes from the front of a burst, and returns how much that is.
+    #[inline]
+    fn send(&self, from: &mut Burst<SealedMbuf>) -> usize {
+        let count = from.len();
+        // SAFETY: `from` holds `count` pointers to live mbufs. The driver now owns our reference to
+        // each of the first `sent`, so they leave the burst without being dropped, and the rest
+        // moves to the front.
+        unsafe {
+            let frames = from.as_mut_ptr();
+            let sent = dsys_tx_burst(self.port, self.queue, frames.cast(), count as u16);
+            let rest = count - usize::from(sent);
+            ptr::copy(frames.add(sent.into()), frames, rest);
+            from.set_len(rest);
+            sent.into()
+        }
+    }
+
+    /// Returns what replaces a burst, and of how many frames each consists, unless all frames leave
+    /// alone. The frames stay in the burst until the device has taken what they are part of.
+    #[inline]
+    fn join(&self, burst: &[SealedMbuf]) -> Option<(Burst<SealedMbuf>, ArrayVec<usize, BURST_FRAMES>)> {
+        let joins = self.pools.joins.as_ref().filter(|_| burst.len() > 1)?;
+        let (mut packets, mut frames, mut rest) = (Burst::new(), ArrayVec::new(), burst);
+        while let [first, ..] = rest {
+            let joined = SuperSegment::join(rest.get(..joins.frames_max).unwrap_or(rest));
+            let joined =
+                joined.and_then(|joined| Some((self.chain(&joins.pool, rest, &joined)?, joined.frames)));
+            let (packet, count) = joined.unwrap_or_else(|| (first.clone(), 1));
+            packets.push(packet);
+            frames.push(count);
+            rest = rest.get(count..).unwrap_or_default();
+        }
+        (packets.len() < burst.len()).then_some((packets, frames))
+    }
+
+    /// Returns a super-segment, unless its pool is empty or the driver refuses it.
+    fn chain(&self, pool: &Pool, frames: &[SealedMbuf], joined: &SuperSegment) -> Option<SealedMbuf> {
+        let chain = SealedMbuf::join(pool, frames, joined)?;
+        // SAFETY: a live mbuf whose first buffer is new and has no other owner; drivers change
+        // headers alone.
+        let is_ready = unsafe { dpdk_sys::dsys_prepare(self.port, self.queue, chain.as_ptr()) != 0 };
+        is_ready.then_some(chain)
     }
 }

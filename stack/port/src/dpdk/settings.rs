@@ -22,6 +22,9 @@ pub struct PortSettings {
     /// such a filter is set to receive all frames; one that supports neither is assumed to filter
     /// nothing.
     pub multicast: bool,
+    /// Whether segments are joined before they are sent, and received in super-segments, if the
+    /// device supports it.
+    pub super_segments: bool,
     /// What may wake a thread that waits for frames of a queue.
     pub wakes: Wakes,
 }
@@ -50,6 +53,7 @@ impl Default for PortSettings {
             room_bytes: None,
             promiscuous: false,
             multicast: false,
+            super_segments: false,
             wakes: Wakes::Nothing,
         }
     }

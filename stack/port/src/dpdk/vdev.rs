@@ -26,10 +26,12 @@ pub(super) struct Buffers {
     pub frame_bytes_max: u32,
     /// The size of an mbuf that the driver accepts.
     pub room_bytes_min: u32,
+    /// Whether it receives super-segments.
+    pub super_segments: bool,
 }
 
 impl Buffers {
-    const UNKNOWN: Buffers = Buffers { frame_bytes_max: u32::MAX, room_bytes_min: 0 };
+    const UNKNOWN: Buffers = Buffers { frame_bytes_max: u32::MAX, room_bytes_min: 0, super_segments: false };
 }
 
 /// The longest path of a Unix socket address, without its closing NUL.
@@ -69,16 +71,17 @@ impl Vdev {
     }
 
     /// Returns `net_vhost<index>`: the virtio card of a virtual machine, whose monitor connects to
-    /// the socket of this device.
+    /// the socket of this device. `super_segments`: the machine may send them.
     ///
     /// # Errors
     /// [`DpdkError::Setting`] for a socket path that the driver would refuse.
-    pub fn vhost(index: u16, socket: &Path) -> Result<Self, DpdkError> {
+    pub fn vhost(index: u16, socket: &Path, super_segments: bool) -> Result<Self, DpdkError> {
         let path = socket.to_str().unwrap_or_default();
         let allowed = "a path of 1 to 107 bytes of UTF-8 without a comma";
         let fits = (1..=SOCKET_PATH_BYTES_MAX).contains(&path.len()) && is_one_argument(path);
         require(fits, "vhost.socket", socket.display(), allowed)?;
-        Ok(Self::named("net_vhost", index, format!("iface={path},queues=1")))
+        let tso = if super_segments { ",tso=1" } else { "" };
+        Self::parse(&format!("net_vhost{index},iface={path},queues=1{tso}"))
     }
 
     /// Returns the same device with a number of queues, if its arguments contain it: XDP sockets
@@ -118,7 +121,10 @@ impl Vdev {
             vdev.buffers = Buffers {
                 frame_bytes_max: place_bytes.saturating_sub(PACKET_PLACE_OVERHEAD_BYTES),
                 room_bytes_min: place_bytes.saturating_sub(PACKET_HEADER_BYTES),
+                super_segments: false,
             };
+        } else if name.starts_with("net_vhost") {
+            vdev.buffers.super_segments = vdev.argument("tso=") == Some("1");
         }
         Ok(vdev)
     }
@@ -194,9 +200,12 @@ mod tests {
     fn each_kind_is_spelled_as_its_driver_reads_it() {
         assert_eq!(Vdev::ring(0).to_string(), "net_ring0");
         assert_eq!(
-            Vdev::vhost(2, Path::new("/run/v.sock")).unwrap().to_string(),
+            Vdev::vhost(2, Path::new("/run/v.sock"), false).unwrap().to_string(),
             "net_vhost2,iface=/run/v.sock,queues=1"
         );
+        let merges = |on| Vdev::vhost(2, Path::new("/v"), on).unwrap();
+        assert_eq!(merges(true).to_string(), "net_vhost2,iface=/v,queues=1,tso=1");
+        assert!(merges(true).buffers.super_segments && !merges(false).buffers.super_segments);
         let vhost = Vdev::parse("net_vhost0,iface=/run/v.sock").unwrap();
         assert_eq!((vhost.name(), vhost.arguments()), ("net_vhost0", "iface=/run/v.sock"));
     }
@@ -216,7 +225,7 @@ mod tests {
         let many = |made: Result<Vdev, DpdkError>| made.unwrap().with_queues(4).to_string();
         assert_eq!(many(Vdev::af_xdp(0, "veth1")), "net_af_xdp0,iface=veth1,start_queue=0,queue_count=4");
         assert_eq!(many(Vdev::parse("net_tap0,iface=dtap0")), "net_tap0,iface=dtap0");
-        assert!(many(Vdev::vhost(0, Path::new("/v"))).ends_with(",queues=4"));
+        assert!(many(Vdev::vhost(0, Path::new("/v"), true)).ends_with(",queues=4,tso=1"));
     }
 
     #[test]
@@ -229,7 +238,7 @@ mod tests {
         assert_eq!(refused(Vdev::af_xdp(0, "")), "af_xdp.interface");
         assert_eq!(refused(Vdev::af_xdp(0, "sixteen-byte-nam")), "af_xdp.interface");
         assert_eq!(refused(Vdev::af_xdp(0, "veth 0")), "af_xdp.interface");
-        assert_eq!(refused(Vdev::vhost(0, Path::new("/run/a,client=1"))), "vhost.socket");
+        assert_eq!(refused(Vdev::vhost(0, Path::new("/run/a,client=1"), false)), "vhost.socket");
         assert_eq!(refused(Vdev::parse("net null0")), "vdev");
     }
 
@@ -250,7 +259,7 @@ mod tests {
         memif("server").clear_stale_socket();
         assert!(!path.exists(), "its server is gone");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        Vdev::vhost(0, &path).unwrap().clear_stale_socket();
+        Vdev::vhost(0, &path, false).unwrap().clear_stale_socket();
         assert!(!path.exists());
         std::fs::remove_dir_all(&folder).unwrap();
     }

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::super::LONG_BYTES;
 use super::*;
 use crate::pool::PoolFrame;
-use crate::{Frame, TxMeta};
+use crate::super_segment::{ACK, PSH};
+use crate::{Frame, TxMeta, TxOffloads};
 
 const MTU: u16 = 1500;
 const TIMESTAMPS_BYTES: usize = 12;

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use ironwarp_port::TxMeta;
 use proptest::prelude::*;
 
 use super::*;
@@ -12,6 +13,10 @@ struct TestSealed(Rc<[u8]>);
 impl Sealed for TestSealed {
     fn bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    fn tx(&self) -> TxMeta {
+        TxMeta::default()
     }
 }
 

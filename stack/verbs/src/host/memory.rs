@@ -66,11 +66,14 @@ pub(crate) fn needed_mib(config: &Config) -> u32 {
     config.eal.memory_mib.max(pools.fold(0, u32::saturating_add))
 }
 
-/// Returns the MiB of the two pools of each core, with the headroom of each buffer, and as much
-/// again for DPDK itself.
+/// Returns the MiB of the pools of each core, with the headroom of each buffer, and as much again
+/// for DPDK itself.
 fn pools_mib(port: &PortConfig, cores: u16) -> u32 {
     const MBUF_OVERHEAD_BYTES: u64 = 512;
     let buffer = u64::from(port.mtu).max(2048) + MBUF_OVERHEAD_BYTES;
-    let bytes = u64::from(cores) * u64::from(port.rx_frames + port.tx_frames) * buffer;
+    // Buffers for super-segments, whether the device takes them or not.
+    const SUPER_SEGMENTS_BYTES: u64 = 17 << 20;
+    let frames = u64::from(port.rx_frames + port.tx_frames);
+    let bytes = u64::from(cores) * (frames * buffer + SUPER_SEGMENTS_BYTES);
     u32::try_from(bytes >> 20).unwrap_or(u32::MAX).saturating_add(64)
 }
