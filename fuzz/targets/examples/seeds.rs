@@ -110,6 +110,15 @@ fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     all.extend(capi().map(|(name, steps)| ("capi", name, [&[0][..], &steps].concat())));
     all.extend(memif().map(|(name, script)| ("memif", name, script)));
     all.extend(memif_rings().map(|(name, script)| ("memif_rings", name, script)));
+    // A plain frame, super-segments, and headers that cannot be true; then without a free buffer.
+    let virtio_net = [
+        [0, 0, 0, 0, 0, 0, 0, 234, 5],
+        [1, 168, 5, 0, 0, 0, 0, 0, 64],
+        [2, 168, 5, 255, 255, 34, 0, 0, 64],
+        [3, 1, 4, 168, 5, 16, 0, 255, 255],
+    ];
+    all.push(("virtio_net", "headers", virtio_net.concat()));
+    all.push(("virtio_net", "held", virtio_net[1].repeat(70)));
     all.extend(nvmf().map(|(name, steps)| ("nvmf", name, steps)));
     all
 }

@@ -24,6 +24,8 @@ pub mod startup;
 pub mod tcp;
 pub mod toml;
 pub mod verbs;
+#[cfg(fuzzing)]
+pub mod virtio_net;
 
 pub use input::Input;
 pub use node::Node;

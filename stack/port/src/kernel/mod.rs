@@ -15,10 +15,14 @@
 //! Cost: one system call for each frame or super-segment, and one for a poll that finds nothing.
 #![deny(unsafe_code)]
 
+#[cfg(any(test, fuzzing))]
+mod hostile;
 mod port;
 mod sys;
 mod vnet;
 
+#[cfg(fuzzing)]
+pub use hostile::hostile_device;
 pub use port::KernelPort;
 
 use ironwarp_types::MacAddr;

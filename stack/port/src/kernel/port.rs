@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_types::MacAddr;
 use ironwarp_types::limits::BURST_FRAMES;
 use rustix::io::Errno;
 
@@ -67,10 +68,22 @@ impl KernelPort {
                 (mac, queues.collect::<Result<Vec<_>, _>>()?)
             }
         };
+        let port = |(queue, stats)| Self::over(config, interface.clone(), mac, queue, stats);
+        Ok(queues.into_iter().zip(stats).map(port).collect())
+    }
+
+    /// Returns the port of an open queue.
+    pub(super) fn over(
+        config: &KernelConfig,
+        interface: Arc<Interface>,
+        mac: MacAddr,
+        queue: Queue,
+        stats: CoreStats,
+    ) -> Self {
         let short_bytes = (usize::from(config.mtu_bytes) + LINK_BYTES_MAX).next_multiple_of(64);
-        let port = |(queue, stats)| KernelPort {
+        KernelPort {
             queue,
-            interface: interface.clone(),
+            interface,
             rx_pool: Pool::new(config.rx_frames.max(1), short_bytes),
             long_pool: Pool::zeroed((config.rx_frames / 8).max(LONG_FRAMES_MIN), LONG_BYTES),
             tx_pool: Pool::new(config.tx_frames.max(1), short_bytes),
@@ -88,8 +101,7 @@ impl KernelPort {
                 spread: Spread::Unknown,
                 numa_node: None,
             },
-        };
-        Ok(queues.into_iter().zip(stats).map(port).collect())
+        }
     }
 
     /// Opens a device with one queue.
