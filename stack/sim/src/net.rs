@@ -136,7 +136,17 @@ impl<N: Node> SimNet<N> {
 
     fn keep_port(&mut self, config: &MemoryConfig, controls: Vec<MemoryControl>, far: FarEnd) -> PortId {
         let ring_frames = config.rx_ring_frames;
-        let slot = PortSlot { far, controls, ring_frames, owner: None, link: None, tap: None, refused: 0 };
+        let frame_bytes = config.rx_frame_bytes.max(usize::from(config.mtu_bytes) + LINK_HEADER_BYTES);
+        let slot = PortSlot {
+            far,
+            controls,
+            ring_frames,
+            frame_bytes,
+            owner: None,
+            link: None,
+            tap: None,
+            refused: 0,
+        };
         self.ports.push(slot);
         PortId(self.ports.len() - 1)
     }
@@ -350,14 +360,24 @@ impl<N: Node> SimNet<N> {
                 break;
             }
             collected += burst.len();
-            for frame in burst.drain(..) {
-                self.send(at, id, frame.bytes())?;
+            let mut frames = Vec::with_capacity(burst.len());
+            for sent in burst.drain(..) {
+                self.record(at, id, sent.bytes())?;
+                let mut frame = self.spare.pop().unwrap_or_default();
+                frame.clear();
+                frame.extend_from_slice(sent.bytes());
+                frames.push(frame);
             }
+            // Frames of a port without a link are lost.
+            let Some(link) = self.ports[id.0].link else { continue };
+            let LinkSlot { link: on_link, to } = &mut self.links[link.0];
+            on_link.regroup(&mut frames, self.ports[to.0].frame_bytes);
+            frames.into_iter().try_for_each(|frame| self.send(at, id, link, frame))?;
         }
         Ok(collected)
     }
 
-    fn send(&mut self, at: Nanos, from: PortId, bytes: &[u8]) -> Result<(), SimError> {
+    fn record(&mut self, at: Nanos, from: PortId, bytes: &[u8]) -> Result<(), SimError> {
         self.trace.add(TRACE_SENT, at, from.0, bytes);
         if let Some(watch) = &mut self.watch {
             watch(at, from, bytes).map_err(|what| SimError::Watch { port: from.0, at, what })?;
@@ -366,11 +386,10 @@ impl<N: Node> SimNet<N> {
         if let Some(tap) = &port.tap {
             tap.record(at, Direction::Outbound, bytes)?;
         }
-        // Frames of a port without a link are lost.
-        let Some(id) = port.link else { return Ok(()) };
-        let mut frame = self.spare.pop().unwrap_or_default();
-        frame.clear();
-        frame.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn send(&mut self, at: Nanos, from: PortId, id: LinkId, mut frame: Vec<u8>) -> Result<(), SimError> {
         let link = &mut self.links[id.0].link;
         let arrivals = link.offer(at, &mut frame);
         link.check().map_err(|what| SimError::Link { link: id.0, at, what })?;
@@ -420,6 +439,8 @@ struct PortSlot {
     /// One for each queue.
     controls: Vec<MemoryControl>,
     ring_frames: usize,
+    /// The longest frame that it receives.
+    frame_bytes: usize,
     owner: Option<NodeId>,
     link: Option<LinkId>,
     tap: Option<CaptureInterface>,
@@ -430,6 +451,8 @@ struct LinkSlot {
     link: Link,
     to: PortId,
 }
+
+const LINK_HEADER_BYTES: usize = 14;
 
 /// The duration of one iteration of a busy core's loop.
 const LOOP_TIME: Nanos = Nanos(200);

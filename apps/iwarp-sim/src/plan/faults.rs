@@ -33,6 +33,9 @@ kinds! {
         SlowReader,
         /// Applications that drop their context and restart.
         Restart,
+        /// Links that join segments and cut them elsewhere. In its own scenario alone: seeds of the
+        /// others stay as they are.
+        Regroup,
     }
 }
 
@@ -174,6 +177,9 @@ impl Plan {
             link.answers_too_big = rng.chance(700_000);
         }
         link.reorder_by = Nanos(log_uniform(rng, 10, 20));
+        if self.has(Fault::Regroup) {
+            link.regroup_ppm = rng.below(1_000_001) as u32;
+        }
         if self.has(Fault::Jitter) {
             link.jitter = Nanos(rng.below(2 * link.delay.0 + 2));
         }

@@ -154,6 +154,9 @@ impl Plan {
         }
         plan.draw_hosts(count, &params, &mut rng);
         plan.draw_cores(scenario, &params);
+        if plan.has(Fault::Regroup) {
+            plan.draw_super_segments(&mut rng);
+        }
         plan.draw_longest_timeouts();
         plan.draw_cables(&mut rng);
         match scenario {
@@ -181,6 +184,14 @@ impl Plan {
         }
         plan.timeline.sort_by_key(|(at, _)| *at);
         plan
+    }
+
+    /// Most hosts receive frames that are longer than those of the link.
+    fn draw_super_segments(&mut self, rng: &mut SeededEntropy) {
+        for host in &mut self.hosts {
+            let longest = usize::from(host.device.mtu_bytes) * rng.below(17) as usize;
+            host.device.rx_frame_bytes = longest.min(SUPER_SEGMENT_BYTES_MAX);
+        }
     }
 
     /// The largest packet that any host sends.
@@ -231,6 +242,9 @@ impl Plan {
         self.faults.contains(&fault)
     }
 }
+
+/// An IP packet of 65535 bytes and a link header with a tag.
+const SUPER_SEGMENT_BYTES_MAX: usize = 65_553;
 
 /// Time limit of sessions after the links have healed: covers a retransmission timer that backed
 /// off during the faults, a neighbour entry that failed, and the remaining work.

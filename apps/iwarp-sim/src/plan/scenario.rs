@@ -78,6 +78,8 @@ kinds! {
             (params.ops, params.bytes, params.tight_limits) = (300, 400_000, false);
         }),
         SharedCores => ("shared-cores", "shared receive queues on hosts with up to three cores", share),
+        SuperSegments => ("super-segments",
+            "segments joined to super-segments, cut elsewhere than between FPDUs, and damaged", |_, _| ()),
     }
 }
 
@@ -177,7 +179,19 @@ impl Scenario {
             Scenario::Stalls => vec![Loss, Jitter, SlowReader, Allocation],
             Scenario::Corrupt => vec![Corrupt, UndetectedCorruption, Truncate, Loss],
             Scenario::Starved => vec![TxRing, Allocation, SlowReader, SmallQueue, Loss],
-            _ => Fault::ALL.to_vec(),
+            Scenario::SuperSegments => {
+                vec![
+                    Loss,
+                    Reorder,
+                    Duplicate,
+                    Corrupt,
+                    UndetectedCorruption,
+                    Truncate,
+                    SmallQueue,
+                    Allocation,
+                ]
+            }
+            _ => Fault::ALL.iter().copied().filter(|fault| *fault != Regroup).collect(),
         };
         let keep = known.len().div_ceil(2);
         while known.len() > keep {
@@ -187,12 +201,15 @@ impl Scenario {
         let never =
             matches!(self, Self::Storm | Self::Memory | Self::Shared | Self::SharedCores | Self::Visitors);
         let keeps_damage = match self {
-            Scenario::Corrupt => true,
+            Scenario::Corrupt | Scenario::SuperSegments => true,
             Scenario::Atomics => ahead(rng).chance(300_000),
             _ => !never && rng.chance(250_000),
         };
         if !keeps_damage {
             known.retain(|fault| *fault != UndetectedCorruption);
+        }
+        if self == Scenario::SuperSegments {
+            known.push(Regroup);
         }
         known
     }

@@ -31,6 +31,8 @@ pub struct FrameChecker {
     unit_bytes: u64,
     /// Whether the path MTU may become smaller than the units.
     mtu_may_shrink: bool,
+    /// Whether links join and cut segments.
+    pub regroups: bool,
     /// Whether start-up frames may be corrupted without detection.
     pub startup_may_change: bool,
     /// Whether it checks messages. Where payload may be corrupted without detection, a reply may
@@ -46,6 +48,7 @@ impl FrameChecker {
             scales: BTreeMap::new(),
             unit_bytes: mtu_bytes.into(),
             mtu_may_shrink,
+            regroups: false,
             startup_may_change: false,
             checks_messages: true,
         }
@@ -73,6 +76,7 @@ impl FrameChecker {
         if is_syn && !self.streams.get(&ours).is_some_and(|stream| stream.is_started_by(segment)) {
             let mut stream = StreamChecker::new(segment);
             stream.may_be_unaligned = self.mtu_may_shrink;
+            stream.retransmits_may_be_unaligned = self.regroups;
             stream.checks_messages = self.checks_messages;
             self.streams.insert(ours, stream);
             if !segment.has(ACK) {

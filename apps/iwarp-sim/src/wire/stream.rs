@@ -25,6 +25,8 @@ pub struct StreamChecker {
     /// Whether the sender may have had to cut a unit: the peer's window or the path MTU was too
     /// small.
     pub may_be_unaligned: bool,
+    /// Whether the peer may get, and acknowledge, parts of units: what is sent again may be cut.
+    pub retransmits_may_be_unaligned: bool,
     /// Units that begin before this may have been cut: the sender may suspect a path MTU black
     /// hole.
     unaligned_below: u64,
@@ -94,12 +96,15 @@ impl StreamChecker {
             return Err(format!("bytes up to {end}, but the peer's window ends at {:?}", self.right_edge));
         }
         self.count_retransmits(at);
+        let is_retransmit = at < self.bytes.len() as u64;
         self.store_bytes(at, &segment.payload)?;
         if !self.framed {
             return Ok(());
         }
         self.parse()?;
-        self.unchecked_segments.push((at, end));
+        if !(is_retransmit && self.retransmits_may_be_unaligned) {
+            self.unchecked_segments.push((at, end));
+        }
         let (parsed, may_be_unaligned, unaligned_below) =
             (self.parsed, self.may_be_unaligned, self.unaligned_below);
         for (at, end) in self.unchecked_segments.extract_if(.., |(_, end)| *end <= parsed || may_be_unaligned)

@@ -63,6 +63,7 @@ impl World {
         let mut frame_checker = FrameChecker::new(self.plan.mtu_max(), self.plan.has(Fault::Mtu));
         (frame_checker.startup_may_change, frame_checker.checks_messages) =
             (self.plan.undetected_corruption, !self.plan.undetected_corruption);
+        frame_checker.regroups = self.plan.has(Fault::Regroup);
         self.net.watch(Box::new(
             move |_, port, frame| {
                 if hosts.contains(&port) { frame_checker.on_frame(frame) } else { Ok(()) }

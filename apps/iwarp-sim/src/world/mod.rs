@@ -179,7 +179,8 @@ impl World {
             let left: u64 = counts.clone().map(|one| one.tx_frames - one.tx_too_long).sum();
             let received: u64 = counts.map(|one| one.rx_frames).sum();
             let entered = received + self.net.refused_frames(self.ports[number]);
-            if left != sent.offered || entered != came.sent + sent.answered {
+            let offered = sent.offered + sent.regrouped_from - sent.regrouped_to;
+            if left != offered || entered != came.sent + sent.answered {
                 return Err(format!("host {number}: {left} left, {entered} entered, {sent:?} {came:?}"));
             }
         }

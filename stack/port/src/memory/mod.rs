@@ -54,6 +54,8 @@ pub struct MemoryConfig {
     pub mac: MacAddr,
     /// The largest network-layer packet it sends, in bytes.
     pub mtu_bytes: u16,
+    /// The longest frame that it receives, in bytes. Zero: as long as those that it sends.
+    pub rx_frame_bytes: usize,
     /// Buffers for received frames. Each frame in the receive ring or held by the stack takes one.
     pub rx_frames: usize,
     /// Buffers for frames to send.
@@ -78,6 +80,7 @@ impl Default for MemoryConfig {
         MemoryConfig {
             mac: MacAddr([0x02, 0, 0, 0, 0, 1]),
             mtu_bytes: 1500,
+            rx_frame_bytes: 0,
             rx_frames: 1024,
             tx_frames: 1024,
             rx_ring_frames: 256,
@@ -157,7 +160,7 @@ pub fn detached_queues(config: &MemoryConfig, queues: usize) -> (Vec<MemoryPort>
 /// The test end is no device: it accepts frames of any size that the port can send, unchanged.
 fn far_of(config: &MemoryConfig) -> MemoryConfig {
     let queue_rule = QueueRule::AsSent;
-    MemoryConfig { rx_checksum: false, rss_hash: false, queue_rule, ..config.clone() }
+    MemoryConfig { rx_frame_bytes: 0, rx_checksum: false, rss_hash: false, queue_rule, ..config.clone() }
 }
 
 fn ports_over(config: &MemoryConfig, to: &Queues, from: &Arc<Queues>) -> Vec<MemoryPort> {
@@ -167,7 +170,7 @@ fn ports_over(config: &MemoryConfig, to: &Queues, from: &Arc<Queues>) -> Vec<Mem
 /// Returns the receive queues of a device with this configuration, at least one.
 fn queues_to(config: &MemoryConfig, queues: usize) -> Arc<Queues> {
     let lane = |_| {
-        let pool = Pool::new(config.rx_frames, config.frame_bytes());
+        let pool = Pool::new(config.rx_frames, config.frame_bytes().max(config.rx_frame_bytes));
         let verdicts = device::Verdicts { checksum: config.rx_checksum, rss_hash: config.rss_hash };
         Arc::new(Lane::new(config.rx_ring_frames, pool, verdicts, Knobs::new()))
     };

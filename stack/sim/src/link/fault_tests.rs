@@ -178,3 +178,51 @@ fn damage_is_seen_or_not_as_it_was_asked_for() {
         }
     }
 }
+
+/// RFC 9293 s3.7: a receiver takes the bytes of a stream in any segments.
+#[test]
+fn regrouped_segments_have_the_same_bytes_and_right_checksums() {
+    for (v6, tagged) in KINDS {
+        let first = segment(v6, tagged);
+        let l4 = if tagged { 18 } else { 14 } + if v6 { 40 } else { 20 };
+        let headers = l4 + 20;
+        let numbered = |number: u32| {
+            let mut frame = first.clone();
+            frame[l4 + 4..l4 + 8].copy_from_slice(&(1 + 100 * number).to_be_bytes());
+            frame[l4 + 16..l4 + 18].fill(0);
+            let addresses = if v6 { l4 - 32..l4 } else { l4 - 8..l4 };
+            let sum = checksum(pseudo(&first[addresses], 120), &frame[l4..]);
+            frame[l4 + 16..l4 + 18].copy_from_slice(&sum.to_be_bytes());
+            frame
+        };
+        let config = LinkConfig { regroup_ppm: 900_000, ..LinkConfig::ideal() };
+        let (mut link, mut lengths) = (link(config), Vec::new());
+        for _ in 0..200 {
+            // The last one does not continue the others.
+            let mut frames: Vec<_> = (0..8).chain([9]).map(numbered).collect();
+            link.regroup(&mut frames, 400);
+            let mut next = 1;
+            let (last, others) = frames.split_last().unwrap();
+            for frame in others {
+                assert!(frame.len() <= 400 && sums_hold(frame, v6, tagged));
+                assert_eq!(frame[l4 + 4..l4 + 8], u32::to_be_bytes(next));
+                let payload = &frame[headers..];
+                assert!((next - 1..).zip(payload).all(|(at, byte)| u32::from(*byte) == at % 100));
+                next += payload.len() as u32;
+                lengths.push(payload.len());
+            }
+            assert_eq!((next, last), (801, &numbered(9)));
+        }
+        assert_eq!(link.counts().regrouped_to, 200 + lengths.len() as u64);
+        assert!(lengths.iter().any(|len| *len > 300) && lengths.iter().any(|len| len % 100 != 0));
+    }
+}
+
+#[test]
+fn segments_that_differ_stay_as_they_are() {
+    let mut link = link(LinkConfig { regroup_ppm: 1_000_000, ..LinkConfig::ideal() });
+    let frames = vec![segment(false, false), segment(false, true), segment(true, false), vec![0; 60]];
+    let mut regrouped = frames.clone();
+    link.regroup(&mut regrouped, 9000);
+    assert_eq!((regrouped, link.counts().regrouped_to), (frames, 4));
+}

@@ -8,6 +8,7 @@
 mod damage;
 mod ecn;
 mod packet;
+mod regroup;
 mod too_big;
 
 use arrayvec::ArrayVec;
@@ -56,6 +57,8 @@ pub struct LinkConfig {
     pub corrupt_unseen_ppm: u32,
     /// Frames that are truncated.
     pub truncate_ppm: u32,
+    /// Segments that are joined with the one before them. What is joined may be cut elsewhere.
+    pub regroup_ppm: u32,
 }
 
 /// Loss in bursts: a link with a good and a bad state that changes between frames (Gilbert 1960,
@@ -92,6 +95,7 @@ impl LinkConfig {
             corrupt_ppm: 0,
             corrupt_unseen_ppm: 0,
             truncate_ppm: 0,
+            regroup_ppm: 0,
         }
     }
 }
@@ -135,6 +139,10 @@ pub struct LinkCounts {
     pub corrupted_unseen: u64,
     /// Frames cut short.
     pub truncated: u64,
+    /// Frames before some were joined and cut.
+    pub regrouped_from: u64,
+    /// Frames afterwards, which were offered.
+    pub regrouped_to: u64,
 }
 
 /// The arrival times of a frame: two if it was duplicated, none if it was lost.
@@ -168,6 +176,16 @@ impl Link {
             is_bad: false,
             answer: None,
             counts: LinkCounts::default(),
+        }
+    }
+
+    /// Joins and cuts segments of frames that are offered together, before any other fault. Frames
+    /// are at most `frame_bytes` long afterwards.
+    pub fn regroup(&mut self, frames: &mut Vec<Vec<u8>>, frame_bytes: usize) {
+        if self.config.regroup_ppm > 0 {
+            self.counts.regrouped_from += frames.len() as u64;
+            regroup::regroup(frames, self.config.regroup_ppm, frame_bytes, &mut self.dice);
+            self.counts.regrouped_to += frames.len() as u64;
         }
     }
 
