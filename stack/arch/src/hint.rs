@@ -37,8 +37,14 @@ pub fn prefetch_address(address: *const u8) {
 /// Prefetches every cache line of `what` for reading. Costs an instruction for each line.
 #[inline(always)]
 pub fn prefetch_read_all<T>(what: &T) {
+    prefetch_read_first::<T, { usize::MAX }>(what);
+}
+
+/// [`prefetch_read_all`] of the first `BYTES` bytes, or of all if there are fewer.
+#[inline(always)]
+pub fn prefetch_read_first<T, const BYTES: usize>(what: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for line in (0..size_of::<T>()).step_by(CACHE_LINE_BYTES) {
+    for line in (0..size_of::<T>().min(BYTES)).step_by(CACHE_LINE_BYTES) {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch of any address is allowed, and this one lies in a value. SSE is part
         // of x86-64.

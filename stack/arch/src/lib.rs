@@ -17,5 +17,5 @@ pub mod shared;
 pub use crc32c::{crc32c, crc32c_append};
 pub use hint::{
     demote_line, prefetch_address, prefetch_address_for_write, prefetch_read, prefetch_read_all,
-    prefetch_write, spin_hint,
+    prefetch_read_first, prefetch_write, spin_hint,
 };

@@ -19,7 +19,7 @@ pub struct Lent<'a, B> {
     pub conn: ConnId,
     /// The events of the acknowledgement.
     pub events: Events,
-    /// [`Progress::acked_bytes`](crate::Progress) of the connection.
+    /// [`Progress::acked_bytes`](crate::Progress) of the connection, if the events contain ACKED.
     pub acked_bytes: u64,
     /// The acknowledgement lets data other than the source's be sent, as
     /// [`Progress::wants_transmit`](crate::Progress).

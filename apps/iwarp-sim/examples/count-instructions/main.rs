@@ -11,6 +11,7 @@
 //! valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='count_instructions::*measured*' \
 //!     target/release/examples/count-instructions round-trip
 //! target/release/examples/count-instructions write-spread 10000        over so many queue pairs
+//! target/release/examples/count-instructions write-spread 10000 16     so many of them outstanding
 //! ```
 #![forbid(unsafe_code)]
 
@@ -22,13 +23,14 @@ mod step_clock;
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
-    let name = std::env::args().nth(1).ok_or("usage: count-instructions list|CASE [QUEUE-PAIRS]")?;
-    let queue_pairs = std::env::args().nth(2).map(|count| count.parse()).transpose()?;
+    let name =
+        std::env::args().nth(1).ok_or("usage: count-instructions list|CASE [QUEUE-PAIRS [OUTSTANDING]]")?;
+    let number = |at| std::env::args().nth(at).map(|number| number.parse()).transpose();
     if name == "list" {
         packets::list();
         return Ok(());
     }
-    let counted = if let Some(case) = operations::Case::parse(&name, queue_pairs) {
+    let counted = if let Some(case) = operations::Case::parse(&name, number(2)?, number(3)?) {
         operations::count(case)?
     } else if name.starts_with("atomic-") {
         atomics::count(&name)?

@@ -40,8 +40,8 @@ pub enum Case {
     IdlePoll,
     /// A 64 B Write. Each is posted alone, when the Write before it is complete.
     WriteAlone,
-    /// The same over this many queue pairs in turn.
-    WriteSpread(u32),
+    /// The same over queue pairs in turn.
+    WriteSpread { queue_pairs: u32, outstanding: u32 },
     /// A 64 B Read. Each is posted alone, when the Read before it is complete.
     ReadAlone,
     /// A 64 B Write of a stream of lists of sixteen.
@@ -57,12 +57,15 @@ pub enum Case {
 }
 
 impl Case {
-    pub fn parse(name: &str, queue_pairs: Option<u32>) -> Option<Self> {
+    pub fn parse(name: &str, queue_pairs: Option<u32>, outstanding: Option<u32>) -> Option<Self> {
         Some(match name {
             "round-trip" => Case::RoundTrip,
             "idle-poll" => Case::IdlePoll,
             "write-alone" => Case::WriteAlone,
-            "write-spread" => Case::WriteSpread(queue_pairs.unwrap_or(SPREAD).max(1)),
+            "write-spread" => Case::WriteSpread {
+                queue_pairs: queue_pairs.unwrap_or(SPREAD).max(1),
+                outstanding: outstanding.unwrap_or(1).clamp(1, SEND_DEPTH),
+            },
             "read-alone" => Case::ReadAlone,
             "write-list" => Case::WriteList,
             "send-list" => Case::SendList,
@@ -82,7 +85,7 @@ impl Case {
     fn operations(self) -> u32 {
         match self {
             Case::RoundTrip | Case::WriteAlone | Case::ReadAlone | Case::SetUp => 2000,
-            Case::WriteSpread(queue_pairs) => queue_pairs.saturating_mul(4),
+            Case::WriteSpread { queue_pairs, .. } => queue_pairs.saturating_mul(4).max(2000),
             Case::IdlePoll => 10_000,
             Case::WriteList | Case::SendList => 16_000,
             Case::WriteLarge | Case::WriteLargeJumbo => 16,
@@ -93,7 +96,7 @@ impl Case {
 /// Runs a case. Returns how many operations were counted.
 pub fn count(case: Case) -> Result<u64, Failure> {
     let mut link = Link::connect(case)?;
-    if let Case::WriteSpread(queue_pairs) = case {
+    if let Case::WriteSpread { queue_pairs, .. } = case {
         link.connect_more(queue_pairs - 1)?;
     }
     link.run(case, case.operations() / 4)?;
@@ -152,7 +155,7 @@ impl Link {
                 Ok(())
             }
             Case::WriteAlone => (0..operations).try_for_each(|_| self.write_alone()),
-            Case::WriteSpread(_) => (0..operations).try_for_each(|_| self.write_next()),
+            Case::WriteSpread { outstanding, .. } => self.write_spread(operations, outstanding as usize),
             Case::ReadAlone => (0..operations).try_for_each(|_| self.read_alone()),
             Case::WriteList => self.write_lists(operations),
             Case::SendList => self.send_lists(operations),
@@ -174,12 +177,21 @@ impl Link {
         Ok(())
     }
 
-    /// A Write of the next queue pair. All complete in one queue.
-    fn write_next(&mut self) -> Result<(), Failure> {
-        let qp = self.more.get(self.next).copied().unwrap_or(self.client.qp);
-        self.next = (self.next + 1) % (self.more.len() + 1);
-        self.client.context.post_send(qp, &SendWr::write_inline(1, &SMALL, self.remote))?;
-        while self.poll()? == 0 {}
+    /// Writes of the queue pairs in turn. All complete in one queue.
+    fn write_spread(&mut self, writes: u32, outstanding: usize) -> Result<(), Failure> {
+        let mut posted = 0;
+        for _ in 0..writes {
+            let qp = self.more.get(self.next).copied().unwrap_or(self.client.qp);
+            self.next = (self.next + 1) % (self.more.len() + 1);
+            self.client.context.post_send(qp, &SendWr::write_inline(1, &SMALL, self.remote))?;
+            posted += 1;
+            while posted >= outstanding {
+                posted -= self.poll()?;
+            }
+        }
+        while posted > 0 {
+            posted -= self.poll()?;
+        }
         Ok(())
     }
 
@@ -328,7 +340,7 @@ impl End {
     fn new(address: &str, case: Case, port: MemoryPort, clock: StepClock) -> Result<Self, Failure> {
         let mut config = Config::in_memory(address)?;
         config.port.mtu = case.mtu();
-        if let Case::WriteSpread(queue_pairs) = case {
+        if let Case::WriteSpread { queue_pairs, .. } = case {
             config.limits.queue_pairs = queue_pairs;
         }
         let (stack, mut workers) =

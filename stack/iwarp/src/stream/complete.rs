@@ -37,21 +37,22 @@ pub(super) struct SavedProgress {
     pub(super) rtr_read: bool,
 }
 
-/// What was acknowledged, and the condition of each request.
+/// What was acknowledged, and the condition of each request. First what a receiver reads.
+#[repr(C)]
 pub(super) struct SendProgress {
-    /// One entry for each slot of the send ring, a power of two. The entry of request `seq` is at
-    /// `seq` modulo their number.
-    done_when: Box<[DoneWhen]>,
-    /// Payload octets that TCP has pulled.
-    pulled_bytes: u64,
-    /// Payload octets that the peer has acknowledged.
-    acked_bytes: u64,
-    /// Completely answered Reads whose completion was not reported.
-    pub(super) reads_done: u32,
     /// The oldest request waits only until no core uses its memory.
     pub(super) awaits_quiescence: bool,
     /// The oldest outstanding Read is the ready-to-receive indication, which no application posted.
     pub(super) rtr_read: bool,
+    /// Completely answered Reads whose completion was not reported.
+    pub(super) reads_done: u32,
+    /// Payload octets that TCP has pulled.
+    pulled_bytes: u64,
+    /// Payload octets that the peer has acknowledged.
+    acked_bytes: u64,
+    /// One entry for each slot of the send ring, a power of two. The entry of request `seq` is at
+    /// `seq` modulo their number.
+    done_when: Box<[DoneWhen]>,
 }
 
 impl SendProgress {
@@ -176,6 +177,14 @@ impl SendProgress {
 }
 
 impl<F: Framing> Stream<F> {
+    /// Prefetches the condition of request `seq`.
+    #[inline]
+    pub fn prefetch_request(&self, seq: u32) {
+        if let Some(condition) = self.send_progress.done_when(seq) {
+            ironwarp_arch::prefetch_read(condition);
+        }
+    }
+
     /// The peer has acknowledged `total` payload octets since the connection began. Completes the
     /// requests that this covers.
     pub fn on_acked<C: CompletionSink>(&mut self, total: u64, io: &mut Io<'_, C>) {

@@ -39,12 +39,17 @@ impl<F: Framing> Stream<F> {
     /// Returns whether a completion or request waits until no core uses an invalidated steering
     /// tag.
     pub fn awaits_quiescence(&self) -> bool {
-        self.pending_delivery.is_some()
+        // While segments are accepted or have not begun, none is pending, and its cache line is not
+        // read.
+        (!self.receiving && self.framing.is_ready() && self.has_pending_delivery())
             || self.sender.awaits_quiescence
             || self.send_progress.awaits_quiescence
     }
 
-    /// Returns whether a delivery waits for that, and so do all bytes after it.
+    /// Returns whether a delivery waits for that, and so do all bytes after it. Tuning: not
+    /// inlined, as the field would be read in all cases.
+    #[cold]
+    #[inline(never)]
     pub fn has_pending_delivery(&self) -> bool {
         self.pending_delivery.is_some()
     }

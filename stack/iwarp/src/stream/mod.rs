@@ -182,29 +182,30 @@ pub enum StreamError {
     PeerTerminated(Terminate),
 }
 
-/// The stream of one queue pair.
+/// The stream of one queue pair. First what a segment in either direction uses, then what only one
+/// direction does, then the rest.
+#[repr(C)]
 pub struct Stream<F = Mpa> {
-    config: StreamConfig,
-    /// The rights that the peer does not have here, whatever a region grants.
-    withheld: Access,
     state: StreamState,
     /// Segments are accepted: the stream is open, its framing is ready, and no delivery is pending.
     receiving: bool,
-    /// A delivery that waits until no core uses the steering tag that it invalidated.
-    pending_delivery: Option<PendingDelivery>,
-    framing: F,
-    /// The segments that were placed out of order, if that is enabled.
-    out_of_order: Option<Box<OutOfOrderPlacement>>,
-    /// The kinds of ready-to-receive indication that the first FPDU may be.
-    rtr_awaited: RtrKinds,
-    error: Option<StreamError>,
-    terminated_headers: TerminatedHeaders,
+    fast: FastPaths,
+    /// An operation has to be forwarded, but there was no credit.
+    awaits_forward_credit: bool,
     /// The peer ended the stream because it does not support Atomic Requests.
     peer_lacks_atomics: bool,
     /// The peer has answered an Atomic Request.
     peer_has_atomics: bool,
-    /// An operation has to be forwarded, but there was no credit.
-    awaits_forward_credit: bool,
+    framing: F,
+    /// The rights that the peer does not have here, whatever a region grants.
+    withheld: Access,
+    config: StreamConfig,
+    responses: ResponderQueue,
+    sender: Sender,
+    /// The segments that were placed out of order, if that is enabled.
+    out_of_order: Option<Box<OutOfOrderPlacement>>,
+    send_progress: SendProgress,
+    outstanding: OutstandingRequests,
     /// The receive side of queue 0, and the position in the list of the current receive.
     rx_sends: UntaggedQueue,
     recv_cursor: SgeCursor,
@@ -212,11 +213,12 @@ pub struct Stream<F = Mpa> {
     rx_requests: UntaggedQueue,
     /// The receive side of queue 3.
     rx_atomic_responses: UntaggedQueue,
-    outstanding: OutstandingRequests,
-    responses: ResponderQueue,
-    sender: Sender,
-    send_progress: SendProgress,
-    fast: FastPaths,
+    /// A delivery that waits until no core uses the steering tag that it invalidated.
+    pending_delivery: Option<PendingDelivery>,
+    error: Option<StreamError>,
+    /// The kinds of ready-to-receive indication that the first FPDU may be.
+    rtr_awaited: RtrKinds,
+    terminated_headers: TerminatedHeaders,
 }
 
 /// The shortcuts that a stream may try, decided when it starts. None of them without
@@ -238,6 +240,9 @@ impl FastPaths {
 }
 
 impl<F: Framing> Stream<F> {
+    /// The part that a message uses, for prefetches.
+    pub const TRAFFIC_BYTES: usize = core::mem::offset_of!(Self, rx_requests);
+
     /// Creates a stream that has not started. Allocates all memory that it will need, except for
     /// its first outstanding Read of each direction.
     pub fn new(config: StreamConfig) -> Self {

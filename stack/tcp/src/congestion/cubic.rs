@@ -35,7 +35,11 @@ const C_INVERSE: u64 = 2_168_404_345;
 const NEVER: Nanos = Nanos::MAX;
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[repr(C)]
 pub(super) struct Cubic {
+    /// The time up to which the window was in use or the epoch was moved. The only field that an
+    /// ACK of a window that is not full writes.
+    in_use_until: Nanos,
     /// W_max: the window at which the curve is flat, in bytes.
     w_max: u32,
     /// W_max before the last reduction.
@@ -56,8 +60,6 @@ pub(super) struct Cubic {
     acked: u32,
     /// When to evaluate the curve next.
     next_update_at: Nanos,
-    /// The time up to which the window was in use or the epoch was moved.
-    in_use_until: Nanos,
 }
 
 impl Cubic {

@@ -21,6 +21,8 @@ mod prr;
 #[cfg(test)]
 mod tests;
 
+use core::mem::offset_of;
+
 use ironwarp_types::{Nanos, Seq};
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +73,7 @@ enum Algorithm {
 
 /// One connection's congestion window, in bytes.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[repr(C)]
 pub(crate) struct CongestionWindow {
     cwnd: u32,
     ssthresh: u32,
@@ -84,6 +87,9 @@ pub(crate) struct CongestionWindow {
 }
 
 impl CongestionWindow {
+    /// The part that an ACK uses while the window is not full.
+    pub(crate) const TRAFFIC_BYTES: usize = offset_of!(Self, algorithm) + 16;
+
     /// Returns a window of `cwnd` bytes before the first transmission.
     pub(crate) fn new(which: config::Congestion, emss: u32, cwnd: u32, iss: Seq) -> Self {
         let algorithm = match which {

@@ -11,13 +11,14 @@ use crate::saved::Rebase;
 
 /// The keep-alive state of one connection.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[repr(C)]
 pub(crate) struct KeepAliveTimer {
+    /// Idle time after which the timer fires; [`Nanos::MAX`] without keep-alive.
+    pub(crate) wait: Nanos,
     /// Idle time before the first probe; [`Nanos::MAX`] without keep-alive.
     idle: Nanos,
     interval: Nanos,
     probed_at: Nanos,
-    /// Idle time after which the timer fires; [`Nanos::MAX`] without keep-alive.
-    pub(crate) wait: Nanos,
     probes_max: u8,
     probes: u8,
 }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::ListenerId;
 use crate::TcpConfig;
 use crate::congestion::CongestionWindow;
-use crate::header::{Flags, Segment, SynOptions, TIMESTAMPS_BYTES};
+use crate::header::{Flags, SackBlock, Segment, SynOptions, TIMESTAMPS_BYTES};
 use crate::queue::Progress;
 use crate::saved::Rebase;
 
@@ -140,57 +140,58 @@ pub(crate) struct Conn {
     pub(crate) ack: PendingAck,
     pub(crate) opts: Negotiated,
     pub(crate) echo: EcnEcho,
+    /// The connection's slot in the slab, which is also its timer id.
+    pub(crate) slot: u32,
     pub(crate) ts: TimestampState,
     /// When the last segment of the peer arrived.
     pub(crate) last_rx_at: Nanos,
-    /// The connection's slot in the slab, which is also its timer id.
-    pub(crate) slot: u32,
     /// The local and the remote port.
     pub(crate) ports: [u16; 2],
     /// The flow as received packets hold it.
     pub(crate) key: FlowKeyV4,
-    pub(crate) snd: SendSide,
     pub(crate) path: Path,
+    pub(crate) snd: SendSide,
     pub(crate) cold: Cold,
 }
 
-/// Fields that only set-up, teardown and timers touch.
+/// Fields that only set-up, teardown, timers and losses touch.
 #[derive(Clone, Serialize, Deserialize)]
+#[repr(C)]
 pub(crate) struct Cold {
+    /// When FIN-WAIT-2 ends.
+    pub(crate) fin_wait_2_deadline: Nanos,
+    /// Black-hole detection state.
+    pub(crate) black_hole: BlackHole,
+    pub(crate) keep_alive: KeepAliveTimer,
+    /// How long the peer's window may stay closed.
+    pub(crate) zero_window_timeout: Nanos,
+    /// When the first probe of the closed window was due, and the bytes acknowledged by then.
+    pub(crate) window_closed: (Nanos, u64),
+    /// The ranges for selective acknowledgements.
+    pub(crate) sack_ranges: SackRanges,
+    /// The most recent bytes beyond a gap.
+    pub(crate) latest_out_of_order: SackBlock,
     /// The flow's hash, the connection's key in the flow table.
     #[serde(skip)]
     pub(crate) hash: u32,
     pub(crate) iss: Seq,
     /// The number of the peer's SYN.
     pub(crate) irs: Seq,
-    /// Segments sent again.
-    pub(crate) retransmits: u32,
     /// The listener of a connection that the peer opened.
     #[serde(skip)]
     pub(crate) listener: Option<ListenerId>,
-    /// When FIN-WAIT-2 ends.
-    pub(crate) fin_wait_2_deadline: Nanos,
-    /// How long payload may stay unacknowledged.
-    pub(crate) user_timeout: Nanos,
-    /// How long the peer's window may stay closed.
-    pub(crate) zero_window_timeout: Nanos,
-    /// When the first probe of the closed window was due, and the bytes acknowledged by then.
-    pub(crate) window_closed: (Nanos, u64),
     /// Progress of the send side while other connections lack units.
     #[serde(skip)]
     pub(crate) tx_progress: Progress,
     /// Progress of the receive side while other connections lack frames.
     #[serde(skip)]
     pub(crate) rx_progress: Progress,
-    pub(crate) keep_alive: KeepAliveTimer,
+    /// An unconfirmed ICMP claim: the sequence number of the quoted segment and the MTU.
+    pub(crate) claimed_mtu: Option<(Seq, NonZeroU16)>,
     /// The segment size that the peer announced.
     peer_mss: Option<u16>,
     /// The path MTU by ICMP messages and black-hole detection.
     path_mtu: u16,
-    /// Black-hole detection state.
-    pub(crate) black_hole: BlackHole,
-    /// An unconfirmed ICMP claim: the sequence number of the quoted segment and the MTU.
-    pub(crate) claimed_mtu: Option<(Seq, NonZeroU16)>,
     /// A router reported the peer as unreachable.
     pub(crate) unreachable: bool,
     pub(crate) syn_retries: u8,
@@ -254,15 +255,15 @@ impl Conn {
                 hash: new_conn.hash,
                 iss: new_conn.iss,
                 irs: Seq(0),
-                retransmits: 0,
                 listener: None,
                 fin_wait_2_deadline: Nanos::MAX,
-                user_timeout: config.user_timeout,
                 zero_window_timeout: config.zero_window_timeout,
                 window_closed: (Nanos::MAX, 0),
                 tx_progress: Progress::default(),
                 rx_progress: Progress::default(),
                 keep_alive: KeepAliveTimer::new(None),
+                sack_ranges: SackRanges::default(),
+                latest_out_of_order: SackBlock { start: Seq(0), end: Seq(0) },
                 peer_mss: None,
                 path_mtu: u16::MAX,
                 black_hole: BlackHole::NONE,
@@ -325,6 +326,12 @@ impl Conn {
         (self.snd.snd_nxt, self.snd.snd_max) = (self.snd.snd_end, self.snd.snd_end);
     }
 
+    /// The ranges for selective acknowledgements, which the next ACK may report.
+    pub(crate) fn sack_ranges(&mut self) -> &mut SackRanges {
+        self.rcv.may_report_ranges = true;
+        &mut self.cold.sack_ranges
+    }
+
     /// Returns both endpoints, from the path and the ports.
     pub(crate) fn flow(&self) -> Flow {
         let [local, remote] = self.ports;
@@ -370,7 +377,7 @@ impl Conn {
     /// timeout.
     #[inline]
     pub(crate) fn transmission_deadline(&self) -> Nanos {
-        self.snd.timer_at.min(self.snd.progress_at + self.cold.user_timeout)
+        self.snd.timer_at.min(self.snd.progress_at + self.snd.user_timeout)
     }
 
     /// Checks the invariants of the sequence numbers.

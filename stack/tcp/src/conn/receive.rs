@@ -21,10 +21,9 @@ use ironwarp_types::Seq;
 use ironwarp_types::limits::FPDU_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
-use super::SackRanges;
 use crate::TcpConfig;
 use crate::config::RCV_WINDOW_BYTES_MAX;
-use crate::header::{SackBlock, Segment};
+use crate::header::Segment;
 use crate::queue::RxQueues;
 
 /// The largest window scale (RFC 7323 s2.3).
@@ -37,6 +36,9 @@ const UNREAD_ALLOWANCE_BYTES: u32 = FPDU_BYTES_MAX as u32;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[repr(C)]
 pub(crate) struct ReceiveSide {
+    /// The sequence number of the peer's FIN, once known. First, so that the compiler marks a free
+    /// slot here, in a line that each segment reads.
+    pub(crate) fin: Option<Seq>,
     pub(crate) rcv_nxt: Seq,
     pub(crate) rcv_adv: Seq,
     /// Bytes before RCV.NXT that the layer above has not consumed.
@@ -44,20 +46,17 @@ pub(crate) struct ReceiveSide {
     pub(crate) unread: u32,
     /// The announced window while the layer above keeps up.
     window: u32,
-    #[serde(skip)]
-    pub(crate) queues: RxQueues,
-    /// The sequence number of the peer's FIN, once known.
-    pub(crate) fin: Option<Seq>,
     wscale: u8,
     /// [`ReceiveSide::advertise_window`] tries its fast path.
     #[serde(skip)]
     fast_path: bool,
     /// The layer above requested OUT_OF_ORDER events.
     pub(crate) reports_out_of_order: bool,
-    /// The most recent bytes beyond a gap.
-    pub(crate) latest_out_of_order: SackBlock,
-    /// The ranges for selective acknowledgements.
-    pub(crate) sack_ranges: SackRanges,
+    /// [`Cold::sack_ranges`](super::Cold::sack_ranges) may have something to report.
+    #[serde(skip)]
+    pub(crate) may_report_ranges: bool,
+    #[serde(skip)]
+    pub(crate) queues: RxQueues,
 }
 
 impl ReceiveSide {
@@ -75,14 +74,19 @@ impl ReceiveSide {
             wscale,
             fast_path: config.fast_path,
             reports_out_of_order: false,
-            latest_out_of_order: SackBlock { start: Seq(0), end: Seq(0) },
-            sack_ranges: SackRanges::default(),
+            may_report_ranges: false,
         }
     }
 
     /// Returns the saved receive side `saved` with `unread` bytes, in place of this new one.
     pub(crate) fn restored(self, saved: ReceiveSide, unread: u32) -> Self {
-        ReceiveSide { queues: self.queues, unread, fast_path: self.fast_path, ..saved }
+        ReceiveSide {
+            queues: self.queues,
+            unread,
+            fast_path: self.fast_path,
+            may_report_ranges: true,
+            ..saved
+        }
     }
 
     /// Returns whether a saved receive side of an established connection holds no number that it
@@ -95,7 +99,6 @@ impl ReceiveSide {
             && is_ahead(self.rcv_adv)
             && self.rcv_adv.since(self.rcv_nxt) <= RCV_WINDOW_BYTES_MAX
             && self.fin.is_none_or(is_ahead)
-            && self.sack_ranges.are_within(self.rcv_nxt, self.rcv_adv)
     }
 
     /// The peer's SYN, numbered `irs`, has arrived. Windows are scaled only when both SYNs offer it

@@ -103,6 +103,19 @@ mod tests {
         sack_ranges.next_blocks(4).iter().map(|block| (block.start.0, block.end.0)).collect()
     }
 
+    /// A saved block must lie in the receive window and hold something.
+    #[test]
+    fn an_impossible_block_is_not_within_the_window() {
+        let (nxt, adv) = (Seq(u32::MAX - 9), Seq(90));
+        let of = |start: u32, end: Seq| {
+            let mut sack_ranges = SackRanges::default();
+            sack_ranges.blocks.push(SackBlock { start: nxt.plus(start), end });
+            sack_ranges.are_within(nxt, adv)
+        };
+        assert!(of(5, adv));
+        assert_eq!([of(5, nxt.plus(5)), of(5, nxt.plus(4)), of(5, adv.plus(1))], [false; 3]);
+    }
+
     /// RFC 2018 s4: the block of the most recent segment first, the others in the order of their
     /// last change.
     #[test]

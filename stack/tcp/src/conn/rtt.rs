@@ -19,11 +19,11 @@ const BACKOFF_MAX: u8 = 40;
 
 /// The round-trip estimator of one connection.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[repr(C)]
 pub(crate) struct Rtt {
     srtt: Nanos,
     rttvar: Nanos,
     rto: Nanos,
-    rto_max: Nanos,
     /// When the timed segment was sent; meaningful while `timed`.
     timed_at: Nanos,
     /// The end of the timed segment.
@@ -31,6 +31,7 @@ pub(crate) struct Rtt {
     timed: bool,
     measured: bool,
     backoff: u8,
+    rto_max: Nanos,
     /// The number of samples, modulo 2^32.
     samples: u32,
 }

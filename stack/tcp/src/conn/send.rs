@@ -47,19 +47,13 @@ pub(crate) enum Timer {
 #[repr(C)]
 pub(crate) struct SendSide {
     pub(crate) snd_una: Seq,
-    pub(crate) snd_nxt: Seq,
     pub(crate) snd_max: Seq,
-    pub(crate) snd_end: Seq,
     pub(crate) snd_wnd: u32,
     /// The largest window that the peer ever announced (MAX.SND.WND of RFC 5961 s5).
     pub(crate) snd_wnd_max: u32,
     /// SEG.SEQ and SEG.ACK of the last window update.
     pub(crate) snd_wl1: Seq,
     pub(crate) snd_wl2: Seq,
-    #[serde(skip)]
-    pub(crate) retained: List,
-    pub(crate) retained_bytes: u32,
-    pub(crate) board: Scoreboard,
     /// The largest payload of a segment, in bytes.
     pub(crate) emss: u16,
     /// The window scale of the peer's announcements.
@@ -74,19 +68,29 @@ pub(crate) struct SendSide {
     /// The last transmission ended with a full segment, so the next one probably begins with one.
     pub(crate) in_long_message: bool,
     pub(crate) timer: Timer,
+    pub(crate) recovery: Recovery,
+    pub(crate) snd_nxt: Seq,
+    pub(crate) snd_end: Seq,
+    #[serde(skip)]
+    pub(crate) retained: List,
+    pub(crate) retained_bytes: u32,
+    pub(crate) board: Scoreboard,
+    /// Segments sent again.
+    pub(crate) retransmits: u32,
     /// When the timer expires; [`Nanos::MAX`] while it is stopped.
     pub(crate) timer_at: Nanos,
-    /// When the retransmission timeout expires, even if the timer is set for an earlier event.
-    pub(crate) rto_at: Nanos,
     /// When the peer last acknowledged new data, or when the outstanding data was first sent.
     pub(crate) progress_at: Nanos,
+    /// How long payload may stay unacknowledged.
+    pub(crate) user_timeout: Nanos,
+    /// When the retransmission timeout expires, even if the timer is set for an earlier event.
+    pub(crate) rto_at: Nanos,
     /// When data was last sent for the first time.
     pub(crate) sent_at: Nanos,
     /// Payload bytes acknowledged since the connection opened.
     pub(crate) acked_bytes: u64,
     pub(crate) rtt: Rtt,
     pub(crate) cc: CongestionWindow,
-    pub(crate) recovery: Recovery,
 }
 
 impl SendSide {
@@ -104,6 +108,7 @@ impl SendSide {
             retained: List::with_reserve(config.retained_units_reserve),
             retained_bytes: 0,
             board: Scoreboard::new(),
+            retransmits: 0,
             emss,
             wscale: 0,
             fin_queued: false,
@@ -114,6 +119,7 @@ impl SendSide {
             timer_at: Nanos::MAX,
             rto_at: Nanos::MAX,
             progress_at: now,
+            user_timeout: config.user_timeout,
             sent_at: now,
             acked_bytes: 0,
             rtt: Rtt::new(config),

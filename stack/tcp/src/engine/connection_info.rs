@@ -18,7 +18,7 @@ impl Conn {
             state: self.state,
             acked_bytes: snd.acked_bytes,
             received_bytes,
-            retransmits: self.cold.retransmits,
+            retransmits: self.snd.retransmits,
             last_rx_at: self.last_rx_at,
             srtt: snd.rtt.srtt(),
             rto: snd.rtt.rto(),

@@ -132,9 +132,13 @@ impl Conn {
         reader: &mut impl PayloadReader<LentBytes<P::Frame>, R>,
     ) -> Option<R> {
         let mut bytes = LentBytes { piece };
-        let wants_transmit = events.contains(TcpEvents::ACKED) && self.wants_transmit();
-        let (events_so_far, acked_bytes) = (*events, self.snd.acked_bytes);
-        let lent = Lent { conn, events: events_so_far, acked_bytes, wants_transmit, bytes: &mut bytes };
+        // Without an acknowledgement the lines of the send side are not read.
+        let (acked_bytes, wants_transmit) = if events.contains(TcpEvents::ACKED) {
+            (self.snd.acked_bytes, self.wants_transmit())
+        } else {
+            (0, false)
+        };
+        let lent = Lent { conn, events: *events, acked_bytes, wants_transmit, bytes: &mut bytes };
         let read = reader.read(lent);
         let rest = bytes.piece;
         // What the reader has consumed is done, up to the front of the rest.

@@ -19,6 +19,8 @@ mod shortage;
 mod time_wait;
 mod transport;
 
+use core::mem::offset_of;
+
 use ironwarp_llp::Listeners;
 use ironwarp_net::{FlowHasher, FlowTable};
 use ironwarp_port::{Port, Wires};
@@ -30,8 +32,10 @@ pub use rx_stream::RxStream;
 
 use crate::ConnId;
 use crate::TcpConfig;
-use crate::conn::{Conn, State};
+use crate::congestion::CongestionWindow;
+use crate::conn::{Conn, SendSide, State};
 use crate::output::{EngineShared, TcpIo};
+use crate::recovery::Recovery;
 use cookies::Cookies;
 use isn::IsnGenerator;
 use time_wait::TimeWait;
@@ -39,14 +43,32 @@ use time_wait::TimeWait;
 /// A slot of the slab, in cache lines of its own.
 #[repr(C, align(64))]
 struct Slot {
-    conn: Option<Conn>,
     /// Counts the connections that have used the slot, to detect stale ids.
     generation: u32,
+    conn: Option<Conn>,
 }
+
+impl Slot {
+    /// Prefetches what segments and their acknowledgements use of the connection.
+    #[inline(always)]
+    fn prefetch(&self) {
+        ironwarp_arch::prefetch_read_first::<Self, TRAFFIC_BYTES>(self);
+    }
+}
+
+/// The part of a slot that segments use: the four lines that every segment does, and the five
+/// behind them of the side that sends data.
+const TRAFFIC_BYTES: usize = 9 * 64;
 
 // docs/design-decisions.md allows 2 KiB for an idle connection with its timer and its share of the
 // tables.
 const _: () = assert!(size_of::<Slot>() == 832);
+
+const _: () = {
+    let snd = offset_of!(Slot, conn) + offset_of!(Conn, snd);
+    assert!(snd + offset_of!(SendSide, recovery) + offset_of!(Recovery, rack) <= 4 * 64);
+    assert!(snd + offset_of!(SendSide, cc) + CongestionWindow::TRAFFIC_BYTES <= TRAFFIC_BYTES);
+};
 
 /// TCP for one core: connections, listeners, timers and TIME-WAIT. See the crate documentation.
 ///
@@ -169,7 +191,7 @@ impl<P: Port> Tcp<P> {
         self.shared.wheel.disarm(slot);
         self.shared.tx.clear(&mut conn.snd.retained);
         self.shared.rx.clear(&mut conn.rcv.queues.out_of_order);
-        conn.rcv.sack_ranges = Default::default();
+        conn.cold.sack_ranges = Default::default();
         conn.snd.retained_bytes = 0;
         conn.snd.board = crate::recovery::Scoreboard::new();
     }

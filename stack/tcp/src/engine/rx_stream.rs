@@ -98,8 +98,8 @@ impl<P: Port> RxStream<'_, P> {
 
 impl<P: Port> OutOfOrderBytes for RxStream<'_, P> {
     fn latest(&self) -> Option<LatestArrival> {
-        let rcv = &self.conn.as_ref()?.rcv;
-        let (run, piece) = (rcv.sack_ranges.latest()?, rcv.latest_out_of_order);
+        let Conn { rcv, cold, .. } = self.conn.as_ref()?;
+        let (run, piece) = (cold.sack_ranges.latest()?, cold.latest_out_of_order);
         let front = self.front_seq();
         let offsets = |block: SackBlock| block.start.since(front)..block.end.since(front);
         let holds = rcv.rcv_nxt.lt(run.start) && run.start.leq(piece.start) && piece.end.leq(run.end);

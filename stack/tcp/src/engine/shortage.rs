@@ -78,7 +78,7 @@ impl<P: Port> Tcp<P> {
         let Some((_, conn)) = largest.max_by_key(|(held, _)| *held) else { return };
         self.shared.stats.count(Counter::TcpRxOutOfOrderDiscarded);
         self.shared.rx.clear(&mut conn.rcv.queues.out_of_order);
-        conn.rcv.sack_ranges = Default::default();
+        conn.cold.sack_ranges = Default::default();
         conn.cold.rx_progress = Progress::default();
     }
 }

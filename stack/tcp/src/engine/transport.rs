@@ -55,7 +55,7 @@ impl<P: Port> Transport for Tcp<P> {
     fn set_timeouts(&mut self, id: ConnId, timeouts: TcpTimeouts) {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation);
         let Some(conn) = slot.and_then(|slot| slot.conn.as_mut()) else { return };
-        conn.cold.user_timeout = timeouts.user_timeout;
+        conn.snd.user_timeout = timeouts.user_timeout;
         conn.cold.zero_window_timeout = timeouts.zero_window_timeout;
         conn.cold.keep_alive = KeepAliveTimer::new(timeouts.keep_alive);
         if conn.state.is_live() {
@@ -167,7 +167,7 @@ impl<P: Port> Transport for Tcp<P> {
             if let Some(slot) =
                 self.shared.wheel.next_in_slot().and_then(|next| self.slots.get(next as usize))
             {
-                ironwarp_arch::prefetch_read_all(slot);
+                slot.prefetch();
             }
             self.on_timer(now, at, wires, events);
         }
@@ -305,14 +305,14 @@ impl<P: Port> Transport for Tcp<P> {
     #[inline(always)]
     fn prefetch_by_hash(&self, hash: u32) -> Option<u32> {
         let at = self.flows.lookup(hash, |_| true)?;
-        ironwarp_arch::prefetch_read_all(self.slots.get(at as usize)?);
+        self.slots.get(at as usize)?.prefetch();
         Some(at)
     }
 
     #[inline(always)]
     fn prefetch(&self, id: ConnId) {
         if let Some(slot) = self.slots.get(id.slot as usize) {
-            ironwarp_arch::prefetch_read_all(slot);
+            slot.prefetch();
             self.shared.wheel.prefetch(id.slot);
         }
     }

@@ -86,7 +86,7 @@ impl Conn {
             State::FinWait1 => {
                 self.state = State::FinWait2;
                 self.cold.fin_wait_2_deadline =
-                    io.now + io.shared.config.fin_wait_2.min(self.cold.user_timeout);
+                    io.now + io.shared.config.fin_wait_2.min(self.snd.user_timeout);
                 io.arm(self);
                 NEXT
             }

@@ -147,7 +147,7 @@ impl Conn {
     /// Retransmits our SYN or SYN-ACK because the peer repeated its own. Not a timeout: no backoff.
     pub(crate) fn retransmit_syn<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         io.count(Counter::TcpTxRetransmits);
-        self.cold.retransmits = self.cold.retransmits.saturating_add(1);
+        self.snd.retransmits = self.snd.retransmits.saturating_add(1);
         // RFC 3168 s6.1.1.1: a middlebox may drop a SYN that asks for ECN.
         self.opts.ecn &= self.state != State::SynSent;
         self.send_syn(io);

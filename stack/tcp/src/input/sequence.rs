@@ -93,9 +93,8 @@ impl Conn {
             self.retransmit_syn(io);
         } else if segment.len() > 0 || segment.has(Flags::FIN) {
             // A retransmission of accepted payload or of a FIN: the peer waits for this ACK.
-            self.rcv
-                .sack_ranges
-                .on_duplicate(segment.seq, segment.seq.plus(segment.len()).min(self.rcv.rcv_nxt));
+            let end = segment.seq.plus(segment.len()).min(self.rcv.rcv_nxt);
+            self.sack_ranges().on_duplicate(segment.seq, end);
             self.schedule_ack_now(io);
         } else {
             // The limit prevents two endpoints that disagree from exchanging ACKs endlessly.

@@ -88,9 +88,10 @@ impl Conn {
     ) {
         if self.state == State::FinWait2 {
             // Payload shows that the peer is alive: extend FIN-WAIT-2.
-            self.cold.fin_wait_2_deadline = io.now + io.shared.config.fin_wait_2.min(self.cold.user_timeout);
+            self.cold.fin_wait_2_deadline = io.now + io.shared.config.fin_wait_2.min(self.snd.user_timeout);
         }
-        self.rcv.sack_ranges.on_duplicate(piece.seq, piece.seq_end().min(self.rcv.rcv_nxt));
+        let old_end = piece.seq_end().min(self.rcv.rcv_nxt);
+        self.sack_ranges().on_duplicate(piece.seq, old_end);
         piece.trim_front(self.rcv.rcv_nxt);
         piece.trim_back(self.rcv.fin.unwrap_or(self.rcv.rcv_adv).min(self.rcv.rcv_adv));
         if segment.seq != piece.seq || piece.len() == 0 {
@@ -156,7 +157,7 @@ impl Conn {
     fn close_gap<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let to = self.rcv.queues.close_gap(&mut io.shared.rx, self.rcv.rcv_nxt);
         self.advance_rcv_nxt(io, to);
-        self.rcv.sack_ranges.advance(to);
+        self.cold.sack_ranges.advance(to);
         self.schedule_ack_now(io);
     }
 
@@ -170,12 +171,12 @@ impl Conn {
     ) {
         let frames_max = io.shared.config.ooo_frames_max;
         let (start, end) = (piece.seq, piece.seq_end());
-        self.rcv.sack_ranges.find_duplicate(start, end);
+        self.sack_ranges().find_duplicate(start, end);
         let held = self.rcv.queues.push_out_of_order(&mut io.shared.rx, piece, frames_max);
         if let Ok(has_new_bytes) = held {
-            self.rcv.sack_ranges.on_out_of_order(start, end);
+            self.sack_ranges().on_out_of_order(start, end);
             if self.rcv.reports_out_of_order && has_new_bytes {
-                self.rcv.latest_out_of_order = SackBlock { start, end };
+                self.cold.latest_out_of_order = SackBlock { start, end };
                 *events |= TcpEvents::OUT_OF_ORDER;
             }
             io.count(Counter::TcpRxOutOfOrder);
@@ -231,5 +232,5 @@ pub(crate) fn check_received<F: Frame>(
     let fin_taken = conn.rcv.fin.is_some_and(|fin| fin.plus(1) == conn.rcv.rcv_nxt);
     let text_end = conn.rcv.rcv_nxt.minus(u32::from(fin_taken));
     conn.rcv.queues.check(rx, text_end, conn.rcv.unread)?;
-    conn.rcv.sack_ranges.check(|block| conn.rcv.queues.holds(rx, block.start, block.end))
+    conn.cold.sack_ranges.check(|block| conn.rcv.queues.holds(rx, block.start, block.end))
 }

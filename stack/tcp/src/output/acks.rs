@@ -239,11 +239,15 @@ impl Conn {
 
     /// RFC 2018 s4: the ranges held beyond a gap. Timestamps leave room for three blocks.
     fn sack_option(&mut self) -> OptionBytes {
-        if !self.opts.sack || self.rcv.sack_ranges.is_empty() {
+        if !self.opts.sack || !self.rcv.may_report_ranges {
+            return OptionBytes::EMPTY;
+        }
+        self.rcv.may_report_ranges = !self.cold.sack_ranges.is_empty();
+        if !self.rcv.may_report_ranges {
             return OptionBytes::EMPTY;
         }
         let most = if self.opts.timestamps { 3 } else { 4 };
-        OptionBytes::sack(&self.rcv.sack_ranges.next_blocks(most))
+        OptionBytes::sack(&self.cold.sack_ranges.next_blocks(most))
     }
 
     /// RFC 5961: a challenge ACK, which lets a genuine peer resynchronise. Rate-limited, since

@@ -153,7 +153,7 @@ impl Conn {
         snd.rtt.on_retransmit();
         self.ack.pending = false;
         io.count(Counter::TcpTxRetransmits);
-        self.cold.retransmits = self.cold.retransmits.saturating_add(1);
+        self.snd.retransmits = self.snd.retransmits.saturating_add(1);
         io.shared.stats.add(Counter::TcpTxBytes, u64::from(len));
         Ok(())
     }

@@ -30,7 +30,7 @@ impl Conn {
         }
         self.forgive_pause(io.now);
         let timed_out =
-            self.snd.timer_at != Nanos::MAX && self.snd.progress_at + self.cold.user_timeout <= io.now;
+            self.snd.timer_at != Nanos::MAX && self.snd.progress_at + self.snd.user_timeout <= io.now;
         if timed_out || self.cold.fin_wait_2_deadline <= io.now || self.exceeds_rx_pressure_limit(io) {
             self.abort_on_timeout(io, &mut events);
         } else if self.snd.timer_at <= io.now {
@@ -50,7 +50,7 @@ impl Conn {
     /// timeout below two seconds has a lower limit for what is a pause.
     fn forgive_pause(&mut self, now: Nanos) {
         let late = now.since(self.snd.timer_at);
-        if late < PAUSE_MIN.min(Nanos(self.cold.user_timeout.0 / 2)) {
+        if late < PAUSE_MIN.min(Nanos(self.snd.user_timeout.0 / 2)) {
             return;
         }
         self.snd.progress_at = (self.snd.progress_at + late).min(now);

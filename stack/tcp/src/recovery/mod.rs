@@ -44,8 +44,9 @@ pub(crate) enum RecoveryPhase {
     Loss,
 }
 
-/// The recovery state of one connection.
+/// The recovery state of one connection. The fields of every ACK come first.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[repr(C)]
 pub(crate) struct Recovery {
     pub(crate) phase: RecoveryPhase,
     /// Acknowledgements need full processing, because of a current or recent loss.
@@ -55,15 +56,16 @@ pub(crate) struct Recovery {
     pub(crate) held: bool,
     /// The next new payload carries CWR, which confirms the peer's echo (RFC 3168 s6.1.2).
     pub(crate) cwr_due: bool,
-    /// SND.NXT when a header got CWR. While it is SND.NXT still, that header has not left.
-    cwr_at: Seq,
     /// Consecutive duplicate ACKs of a peer without SACK.
     dup_acks: u8,
-    /// SND.NXT when the phase began (RFC 6582 s3.2, RecoveryPoint of RFC 6675 s5).
-    recover: Seq,
     /// Nothing beyond `recover` is acknowledged: echoes and duplicates refer to data sent before
     /// the phase.
     before_recover: bool,
+    pub(crate) rack: Rack,
+    /// SND.NXT when a header got CWR. While it is SND.NXT still, that header has not left.
+    cwr_at: Seq,
+    /// SND.NXT when the phase began (RFC 6582 s3.2, RecoveryPoint of RFC 6675 s5).
+    recover: Seq,
     /// The end of the highest retransmission.
     high_rxt: Seq,
     /// Retransmissions since the last reduction that are not known to be spurious; `None` when
@@ -72,7 +74,6 @@ pub(crate) struct Recovery {
     /// The end of the period in which the reduction may be undone: SND.NXT when recovery ended.
     undo_until: Seq,
     prr: Prr,
-    pub(crate) rack: Rack,
     pub(crate) tlp: Tlp,
 }
 

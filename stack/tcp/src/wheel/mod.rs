@@ -35,7 +35,9 @@ const TICKS_MAX: u64 = 255 << 16;
 
 const NIL: u32 = u32::MAX;
 
+/// Aligned to its size, so that none lies in two cache lines.
 #[derive(Clone, Copy)]
+#[repr(align(32))]
 struct Node {
     deadline: Nanos,
     /// The tick under which the node is linked; meaningless while it is not.

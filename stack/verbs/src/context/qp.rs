@@ -33,36 +33,37 @@ pub(super) use ends::write_recv;
 use ends::{QpView, RecvEnd, SendEnd};
 use split::SplitQp;
 
-/// The application's half of a queue pair.
+/// The application's half of a queue pair. What a post uses comes first.
+#[repr(C, align(64))]
 pub(super) struct AppQp {
     handle: QueuePair,
+    send_cq: CompletionQueue,
+    /// As published to `shared`.
+    control: QpControl,
+    /// The application destroyed it; the core's half is on its way back.
+    destroyed: bool,
+    /// The end that sends, unless another thread has it.
+    send: Option<SendEnd>,
+    shared: Shared<QpShared>,
+    /// The end that posts receives, unless another thread has it.
+    recv: Option<RecvEnd>,
+    recv_cq: CompletionQueue,
+    srq: Option<SharedReceiveQueue>,
+    split: Option<Box<SplitQp>>,
     /// Keeps the number from being given again.
     _number: QpNumber,
     pub(super) pd: ProtectionDomain,
-    /// The end that sends, unless another thread has it.
-    send: Option<SendEnd>,
-    /// The end that posts receives, unless another thread has it.
-    recv: Option<RecvEnd>,
-    split: Option<Box<SplitQp>>,
-    srq: Option<SharedReceiveQueue>,
     /// The core to connect from.
     core: Option<u16>,
-    shared: Shared<QpShared>,
     max_sge: u16,
     inline_bytes: u16,
-    /// As published to `shared`.
-    control: QpControl,
     /// The read depths that it was created for.
     reads: ReadDepths,
-    send_cq: CompletionQueue,
-    recv_cq: CompletionQueue,
     /// The local and the remote address and port of its connection, once established: half the size
     /// of a [`Flow`].
     endpoints: Option<([IpAddr; 2], [u16; 2])>,
     /// The core's half until it is assigned.
     unassigned: Option<Box<dyn QpHalf>>,
-    /// The application destroyed it; the core's half is on its way back.
-    destroyed: bool,
 }
 
 impl Context {

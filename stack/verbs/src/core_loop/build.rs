@@ -18,7 +18,7 @@ use super::clock::CoreClock;
 use super::connection::ConnectionManager;
 use super::connection_table::ConnectionTable;
 use super::cores::OtherCores;
-use super::data_path::prefetch::BurstHashes;
+use super::data_path::prefetch::BurstPrefetch;
 use super::data_path::qp::QpTable;
 use super::data_path::quantum::Quantum;
 use super::data_path::queues::QueueTable;
@@ -84,7 +84,7 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
             atomic_execution: config.rdmap.atomic_execution,
             rx_burst: Some(Box::new(Burst::new())),
             many_connections: false,
-            burst_hashes: BurstHashes::new(),
+            burst_prefetch: BurstPrefetch::default(),
             scratch: vec![0; L::SCRATCH_BYTES].into(),
             qps: QpTable::new(limits.queue_pairs),
             queues: QueueTable::new(limits, parts.remote_atomics, parts.stats.clone()),

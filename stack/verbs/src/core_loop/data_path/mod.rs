@@ -89,8 +89,8 @@ pub(super) struct DataPath<L: Lower> {
     pub(super) work: usize,
     /// The state of all connections is too large for the second-level cache.
     pub(super) many_connections: bool,
-    /// Flow hashes of frames whose state is not prefetched yet.
-    pub(super) burst_hashes: prefetch::BurstHashes,
+    /// How much of the burst is prefetched.
+    pub(super) burst_prefetch: prefetch::BurstPrefetch,
     /// How much of it the doorbell stage did.
     pub(super) doorbell_stage_work: usize,
     /// Dropped last: the frames that the other fields hold must be back in the ports' pools.

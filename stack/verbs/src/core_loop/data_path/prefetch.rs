@@ -24,8 +24,16 @@ const AHEAD: usize = 3;
 /// send ring.
 const QP_AHEAD: usize = 2 * AHEAD;
 
-/// The flow hashes of the frames of a burst that are not prefetched yet, the last frame first.
-pub(crate) type BurstHashes = ArrayVec<u32, BURST_FRAMES>;
+/// How much of a burst is prefetched, in three stages: the flow table for all of its frames; the
+/// connection and the queue pair [`AHEAD`] frames before their own; what the queue pair points to
+/// one frame before.
+#[derive(Default)]
+pub(crate) struct BurstPrefetch {
+    /// The flow hashes of the frames before the second stage, the last frame first.
+    hashes: ArrayVec<u32, BURST_FRAMES>,
+    /// The queue pairs of frames before the third stage, the next frame first.
+    qps: [Option<u32>; AHEAD - 1],
+}
 
 impl<L: Lower> DataPath<L> {
     /// Computes the flow hashes of a burst and prefetches their slots in the flow table, then the
@@ -34,19 +42,28 @@ impl<L: Lower> DataPath<L> {
         let net = self.nets.at(port);
         // Any other frame has the hash 0, which only costs a useless prefetch.
         let hash_of = |frame| net.fast_frame(frame).map_or(0, |fast| net.hash_of(fast.key()));
-        self.burst_hashes = burst.iter().rev().map(hash_of).collect();
-        self.burst_hashes.iter().for_each(|hash| self.llp.prefetch_flow(*hash));
+        self.burst_prefetch.hashes = burst.iter().rev().map(hash_of).collect();
+        self.burst_prefetch.hashes.iter().for_each(|hash| self.llp.prefetch_flow(*hash));
         (0..AHEAD).for_each(|_| self.prefetch_next_frame());
     }
 
-    /// Prefetches the state for the next frame of the burst, which is [`AHEAD`] frames after the
-    /// one that is handled.
+    /// Prefetches the state for the frame of the burst that is [`AHEAD`] frames after the one that
+    /// is handled, and the rest for the next one.
     #[inline(never)]
     pub(crate) fn prefetch_next_frame(&mut self) {
-        let Some(hash) = self.burst_hashes.pop() else { return };
-        let Some(conn) = self.llp.prefetch_by_hash(hash) else { return };
-        if let Some(ConnOwner::Qp(slot)) = self.conn_owners.get(conn as usize) {
-            self.qps.prefetch(*slot);
+        let hash = self.burst_prefetch.hashes.pop();
+        let conn = hash.and_then(|hash| self.llp.prefetch_by_hash(hash));
+        let qp = match conn.and_then(|conn| self.conn_owners.get(conn as usize)) {
+            Some(&ConnOwner::Qp(slot)) => Some(slot),
+            _ => None,
+        };
+        if let Some(slot) = qp {
+            self.qps.prefetch(slot);
+        }
+        let [next, after] = self.burst_prefetch.qps;
+        self.burst_prefetch.qps = [after, qp];
+        if let Some(slot) = next {
+            self.qps.prefetch_for_segment(slot);
         }
     }
 

@@ -1,8 +1,9 @@
 //! Queue pairs, the core's half: the rings, the stream and the state of the connection.
 
 use core::any::Any;
+use core::mem::offset_of;
 
-use ironwarp_arch::{prefetch_read, prefetch_read_all};
+use ironwarp_arch::{prefetch_read, prefetch_read_first};
 use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
@@ -58,33 +59,33 @@ impl QpSetup {
 }
 
 /// The core's half of a queue pair. On cache lines of its own, since another core's queue pair may
-/// be its neighbour in memory.
-#[repr(align(64))]
+/// be its neighbour in memory. What each message uses comes first.
+#[repr(C, align(64))]
 pub(crate) struct QpCore<L: Lower> {
-    pub(crate) handle: QueuePair,
-    pub(crate) shared: Shared<QpShared>,
-    pub(crate) sq: SlotConsumer<SendWqe>,
-    pub(crate) rq: SlotConsumer<RecvWqe>,
-    rq_producer: Option<SlotProducer<RecvWqe>>,
-    /// Keeps the slot in use for as long as this half exists.
-    lease: Option<SlotLease>,
-    queue_slots: QpQueueSlots,
-    /// How much of a shared receive queue its peer may take.
-    pub(crate) share: Option<ReceiveShare>,
-    /// The context that owns it, by number.
-    pub(crate) context: u16,
     pub(crate) conn: Option<ConnId>,
-    /// The state of its connection.
-    pub(crate) lifecycle: Lifecycle<L>,
-    /// The RDMAP stream. It is idle before the connection and ended after it.
-    pub(crate) stream: StreamOf<L>,
+    queue_slots: QpQueueSlots,
+    /// The DRR deficit in bytes: negative after an overdraft, of at most a unit, which is deducted
+    /// from the next quantum.
+    pub(crate) deficit: i32,
     /// Whether it is in the list of senders.
     pub(crate) tx_queued: bool,
     /// Whether it is in the list of quiescence waiters.
     pub(crate) awaits_quiescence: bool,
-    /// The DRR deficit in bytes: negative after an overdraft, of at most a unit, which is deducted
-    /// from the next quantum.
-    pub(crate) deficit: i32,
+    /// The context that owns it, by number.
+    pub(crate) context: u16,
+    pub(crate) shared: Shared<QpShared>,
+    pub(crate) sq: SlotConsumer<SendWqe>,
+    /// The state of its connection.
+    pub(crate) lifecycle: Lifecycle<L>,
+    /// The RDMAP stream. It is idle before the connection and ended after it.
+    pub(crate) stream: StreamOf<L>,
+    rq_producer: Option<SlotProducer<RecvWqe>>,
+    pub(crate) rq: SlotConsumer<RecvWqe>,
+    pub(crate) handle: QueuePair,
+    /// Keeps the slot in use for as long as this half exists.
+    lease: Option<SlotLease>,
+    /// How much of a shared receive queue its peer may take.
+    pub(crate) share: Option<ReceiveShare>,
     /// The timeouts that the application set, if it set any.
     timeouts: Option<Box<QpTimeouts>>,
     /// FIN events that arrived while a delivery was pending. They are handled after it, in whatever
@@ -145,7 +146,10 @@ impl<L: Lower> QpCore<L> {
         memory: &'a CoreMem,
         stats: &'a CoreStats,
     ) -> (&'a mut StreamOf<L>, Io<'a, QpQueues<'a>>) {
-        let (sends, receives, rq_producer) = (&mut self.sq, &mut self.rq, self.rq_producer.as_mut());
+        let (sends, receives) = (&mut self.sq, &mut self.rq);
+        // Without a shared queue there is none, and its cache line is not read.
+        let uses_srq = self.queue_slots.srq.is_some();
+        let rq_producer = if uses_srq { self.rq_producer.as_mut() } else { None };
         let callbacks = queues.of_qp(self.queue_slots);
         (&mut self.stream, Io { sends, receives, rq_producer, callbacks, memory, stats })
     }
@@ -160,8 +164,15 @@ impl<L: Lower> QpCore<L> {
     }
 }
 
-const _: () =
-    assert!(size_of::<QpCore<crate::core_loop::MpaOverTcp<ironwarp_port::memory::MemoryPort>>>() == 640);
+/// The part of a queue pair that a message uses: six cache lines.
+const TRAFFIC_BYTES: usize = 6 * 64;
+
+const _: () = {
+    type LowerInMemory = crate::core_loop::MpaOverTcp<ironwarp_port::memory::MemoryPort>;
+    type Core = QpCore<LowerInMemory>;
+    assert!(size_of::<Core>() == 640);
+    assert!(offset_of!(Core, stream) + StreamOf::<LowerInMemory>::TRAFFIC_BYTES <= TRAFFIC_BYTES);
+};
 
 /// The core's half of a queue pair as a context sees it, which knows no lower layer. The core casts
 /// it back when it arrives.
@@ -244,7 +255,20 @@ impl<L: Lower> QpTable<L> {
     #[inline]
     pub(crate) fn prefetch(&self, slot: u32) {
         if let Some(Some(qp)) = self.qps.get(slot as usize) {
-            prefetch_read_all(&**qp);
+            prefetch_read_first::<_, TRAFFIC_BYTES>(&**qp);
+        }
+    }
+
+    /// Prefetches what a received segment reads outside the queue pair: the producer's index of the
+    /// send ring, and the oldest request if one may be acknowledged.
+    #[inline]
+    pub(crate) fn prefetch_for_segment(&self, slot: u32) {
+        let Some(Some(qp)) = self.qps.get(slot as usize) else { return };
+        qp.sq.prefetch();
+        let oldest = qp.sq.head();
+        if oldest != qp.sq.tail() {
+            qp.sq.prefetch_at(oldest);
+            qp.stream.prefetch_request(oldest);
         }
     }
 
