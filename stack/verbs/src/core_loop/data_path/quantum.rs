@@ -31,24 +31,24 @@ pub(crate) struct Quantum {
 impl Quantum {
     /// Returns the quantum of a round of the queue pair at `slot`, in bytes.
     #[inline]
-    pub(crate) fn next(&mut self, slot: u32) -> i64 {
-        if self.small_rounds_left == 0 {
-            return LARGE_BYTES;
-        }
-        self.contended |= slot != self.small_sender;
-        if !self.contended {
-            return LARGE_BYTES;
-        }
-        self.small_rounds_left -= 1;
-        SMALL_BYTES
+    pub(crate) fn bytes(&self, slot: u32) -> i64 {
+        let is_small = self.small_rounds_left > 0 && (self.contended || slot != self.small_sender);
+        if is_small { SMALL_BYTES } else { LARGE_BYTES }
     }
 
-    /// The queue pair at `slot` sent all that it had, `bytes` in one round.
+    /// A round of the queue pair at `slot` sent `bytes`, and if `emptied` all that it had. A round
+    /// that sends nothing, such as before a full device, is none.
     #[inline]
-    pub(crate) fn on_emptied(&mut self, slot: u32, bytes: usize) {
-        if (1..=SMALL_ROUND_BYTES).contains(&bytes) {
-            let contended = self.small_rounds_left > 0 && slot != self.small_sender;
-            *self = Quantum { small_sender: slot, small_rounds_left: SMALL_ROUNDS, contended };
+    pub(crate) fn on_round(&mut self, slot: u32, bytes: usize, emptied: bool) {
+        if bytes == 0 {
+            return;
+        }
+        let other = self.small_rounds_left > 0 && slot != self.small_sender;
+        if emptied && bytes <= SMALL_ROUND_BYTES {
+            *self = Quantum { small_sender: slot, small_rounds_left: SMALL_ROUNDS, contended: other };
+        } else if self.small_rounds_left > 0 {
+            self.contended |= other;
+            self.small_rounds_left -= u16::from(self.contended);
         }
     }
 }
@@ -57,32 +57,49 @@ impl Quantum {
 mod tests {
     use super::*;
 
+    const LARGE_ROUND: usize = SMALL_ROUND_BYTES + 1;
+
     #[test]
     fn rounds_after_a_small_one_are_small_for_all_once_another_queue_pair_sends() {
         let mut quantum = Quantum::default();
-        assert_eq!((quantum.next(0), quantum.next(1)), (LARGE_BYTES, LARGE_BYTES));
-        quantum.on_emptied(0, 64);
-        assert_eq!(quantum.next(0), LARGE_BYTES, "it sends alone");
+        assert_eq!((quantum.bytes(0), quantum.bytes(1)), (LARGE_BYTES, LARGE_BYTES));
+        quantum.on_round(0, 64, true);
+        assert_eq!(quantum.bytes(0), LARGE_BYTES, "it sends alone");
         for _ in 0..SMALL_ROUNDS / 2 {
-            assert_eq!((quantum.next(1), quantum.next(0)), (SMALL_BYTES, SMALL_BYTES));
+            assert_eq!(quantum.bytes(1), SMALL_BYTES);
+            quantum.on_round(1, SMALL_BYTES as usize, false);
+            assert_eq!(quantum.bytes(0), SMALL_BYTES);
+            quantum.on_round(0, SMALL_BYTES as usize, false);
         }
-        assert_eq!((quantum.next(0), quantum.next(1)), (LARGE_BYTES, LARGE_BYTES));
+        assert_eq!((quantum.bytes(0), quantum.bytes(1)), (LARGE_BYTES, LARGE_BYTES));
     }
 
     #[test]
     fn empty_and_long_rounds_limit_nobody() {
-        for bytes in [0, SMALL_ROUND_BYTES + 1, LARGE_BYTES as usize] {
+        for (bytes, emptied) in [(0, true), (LARGE_ROUND, true), (LARGE_BYTES as usize, true), (64, false)] {
             let mut quantum = Quantum::default();
-            quantum.on_emptied(0, bytes);
-            assert_eq!(quantum.next(1), LARGE_BYTES, "after {bytes} bytes");
+            quantum.on_round(0, bytes, emptied);
+            assert_eq!(quantum.bytes(1), LARGE_BYTES, "after {bytes} bytes");
         }
     }
 
     #[test]
     fn two_small_senders_limit_a_bulk_sender() {
         let mut quantum = Quantum::default();
-        quantum.on_emptied(0, 64);
-        quantum.on_emptied(1, 64);
-        assert_eq!(quantum.next(2), SMALL_BYTES);
+        quantum.on_round(0, 64, true);
+        quantum.on_round(1, 64, true);
+        assert_eq!(quantum.bytes(2), SMALL_BYTES);
+    }
+
+    /// A single sender has rounds while the device is full, one of several has none: both share in
+    /// the same way afterwards.
+    #[test]
+    fn rounds_that_send_nothing_change_nothing() {
+        let mut quantum = Quantum::default();
+        quantum.on_round(0, 64, true);
+        for _ in 0..2 * SMALL_ROUNDS {
+            quantum.on_round(1, 0, false);
+        }
+        assert_eq!((quantum.bytes(0), quantum.bytes(1)), (LARGE_BYTES, SMALL_BYTES));
     }
 }

@@ -92,16 +92,14 @@ impl<L: Lower> DataPath<L> {
         if !stream_runs {
             return self.serve_without_stream(now, slot, conn);
         }
-        let allowance = i64::from(qp.deficit) + self.quantum.next(slot);
+        let allowance = i64::from(qp.deficit) + self.quantum.bytes(slot);
         let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         let mut source = stream.limited_source(io, allowance);
         let sent = self.llp.transmit(now, conn, &mut source, &mut self.wires, ROUND_UNITS_MAX);
         let left = source.remaining_bytes();
         // As `count_work`, while the queue pair is borrowed.
         self.work = self.work.wrapping_add(sent.units);
-        if sent.blocked == Blocked::Source && left > 0 {
-            self.quantum.on_emptied(slot, sent.bytes);
-        }
+        self.quantum.on_round(slot, sent.bytes, sent.blocked == Blocked::Source && left > 0);
         // A sender with nothing left to send does not save its quantum.
         qp.deficit = left.min(0) as i32;
         let (waits, reads) = (qp.stream.awaits_quiescence(), qp.stream.read_progress().is_some());
