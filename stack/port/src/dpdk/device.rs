@@ -178,8 +178,6 @@ impl Drop for Device {
 const MEMIF_DRIVER: &str = "net_memif";
 const PACKET_DRIVER: &str = "net_af_packet";
 const RING_DRIVER: &str = "net_ring";
-/// It cuts super-segments in software, and refuses those whose segments fill the MTU.
-const TAP_DRIVER: &str = "net_tap";
 /// Of a PCI device, or of a virtual device of this process.
 const VIRTIO_DRIVER: &str = "net_virtio";
 const XDP_DRIVER: &str = "net_af_xdp";
@@ -427,8 +425,7 @@ impl Setup<'_> {
 
     /// Returns whether the device cuts super-segments that lie in several buffers.
     fn joins_segments(&self) -> bool {
-        let is_offered = self.info.tx_offload_capa & TX_SEGMENTATION == TX_SEGMENTATION;
-        self.settings.super_segments && is_offered && self.driver() != TAP_DRIVER
+        self.settings.super_segments && self.info.tx_offload_capa & TX_SEGMENTATION == TX_SEGMENTATION
     }
 
     fn rss_flows(&self) -> u64 {

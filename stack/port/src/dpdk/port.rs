@@ -242,14 +242,19 @@ impl Port for DpdkPort {
         }
         let sent = match self.join(from) {
             None => self.send(from),
-            Some((mut packets, frames)) => {
-                let sent = frames.iter().take(self.send(&mut packets));
-                let joined = sent.clone().filter(|&&frames| frames > 1).count();
-                self.stats.add(Counter::PortTxSuperSegments, joined as u64);
-                let sent = sent.sum();
-                from.drain(..sent);
-                sent
-            }
+            Some((mut packets, frames)) => match self.send(&mut packets) {
+                // A device may refuse what it has offered to cut: DPDK's tap does so with segments
+                // that fill the MTU. A full device takes no plain frame either.
+                0 => self.send(from),
+                taken => {
+                    let sent = frames.iter().take(taken);
+                    let joined = sent.clone().filter(|&&frames| frames > 1).count();
+                    self.stats.add(Counter::PortTxSuperSegments, joined as u64);
+                    let sent = sent.sum();
+                    from.drain(..sent);
+                    sent
+                }
+            },
         };
         self.stats.add(Counter::PortTxFrames, sent as u64);
     }
