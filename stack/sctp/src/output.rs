@@ -6,7 +6,7 @@
 use ironwarp_net::{Path, RateLimiter};
 use ironwarp_port::{Frame, Port, Wires};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_tcp::wheel::Wheel;
+use ironwarp_timers::Wheel;
 use ironwarp_types::Nanos;
 
 use crate::SctpConfig;

@@ -34,7 +34,6 @@ mod output;
 mod queue;
 mod recovery;
 mod saved;
-pub mod wheel;
 
 pub use config::{Congestion, TcpConfig, TcpConfigError};
 pub use conn::State;

@@ -9,7 +9,6 @@ mod path_mtu;
 mod receive;
 mod receive_ecn;
 mod receive_sack;
-mod rtt;
 mod send;
 mod timestamps;
 

@@ -19,11 +19,11 @@
 //! Source: RFC 9293 s3.3.1, s3.8.6, RFC 6675 s4. This struct holds numbers; an arena holds the
 //! units.
 
+use ironwarp_timers::{GRANULARITY, Rtt};
 use ironwarp_types::{Nanos, Seq};
 use serde::{Deserialize, Serialize};
 
 use super::receive::WSCALE_MAX;
-use super::rtt::{GRANULARITY, Rtt};
 use crate::TcpConfig;
 use crate::config::RCV_WINDOW_BYTES_MAX;
 use crate::congestion::CongestionWindow;
@@ -122,7 +122,7 @@ impl SendSide {
             user_timeout: config.user_timeout,
             sent_at: now,
             acked_bytes: 0,
-            rtt: Rtt::new(config),
+            rtt: Rtt::new(config.rto_initial, config.rto_max),
             cc: CongestionWindow::new(config.congestion, u32::from(emss), u32::from(emss), iss),
             recovery: Recovery::new(iss),
         }
@@ -132,7 +132,7 @@ impl SendSide {
         for at in [&mut self.timer_at, &mut self.rto_at, &mut self.progress_at, &mut self.sent_at] {
             clock.time(at);
         }
-        self.rtt.rebase(clock);
+        self.rtt.rebase(|at| clock.time(at));
         self.cc.rebase(clock);
         self.recovery.rack.rebase(clock);
     }

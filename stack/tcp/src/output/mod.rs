@@ -14,6 +14,7 @@ mod transmit;
 use ironwarp_net::{Path, TxSegment};
 use ironwarp_port::{Frame, Port, Wire, Wires};
 use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_timers::Wheel;
 use ironwarp_types::{Nanos, Seq};
 
 pub(crate) use acks::AckQueue;
@@ -22,7 +23,6 @@ use crate::TcpConfig;
 use crate::conn::Conn;
 use crate::header::{Flags, TxHeader};
 use crate::queue::{Arena, Piece, RxPressure, Shortage, Unit};
-use crate::wheel::Wheel;
 
 /// A port's sealed frame.
 pub(crate) type SealedOf<P> = <<P as Port>::Frame as Frame>::Sealed;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 use ironwarp_llp::Timeouts;
 use ironwarp_stats::CoreStats;
-use ironwarp_tcp::wheel::Wheel;
+use ironwarp_timers::Wheel;
 use ironwarp_types::Nanos;
 
 pub(super) use contexts::CONTROL_BUDGET;

@@ -25,9 +25,7 @@ use ironwarp_types::Nanos;
 
 use level::{Level, SLOTS};
 
-/// A tick is 2^14 ns, 16.4 microseconds: shorter than every timeout of TCP. An idle second has 61
-/// thousand ticks.
-const TICK_SHIFT: u32 = 14;
+use crate::TICK_SHIFT;
 
 /// The range of the wheel in ticks. Later deadlines are linked at its end and linked again when
 /// that slot is due.

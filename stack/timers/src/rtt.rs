@@ -8,19 +8,15 @@
 use ironwarp_types::{Nanos, Seq};
 use serde::{Deserialize, Serialize};
 
-use crate::TcpConfig;
-use crate::saved::Rebase;
-
-/// Clock granularity G of RFC 6298 s2: one tick of the wheel.
-pub(crate) const GRANULARITY: Nanos = Nanos(1 << 14);
+use crate::GRANULARITY;
 
 /// Doublings after which any maximum timeout is reached.
 const BACKOFF_MAX: u8 = 40;
 
-/// The round-trip estimator of one connection.
+/// The round-trip estimator of one path.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[repr(C)]
-pub(crate) struct Rtt {
+pub struct Rtt {
     srtt: Nanos,
     rttvar: Nanos,
     rto: Nanos,
@@ -37,12 +33,13 @@ pub(crate) struct Rtt {
 }
 
 impl Rtt {
-    pub(crate) fn new(config: &TcpConfig) -> Self {
+    /// Creates an estimator without a sample. Its timeout is `rto_initial`, and `rto_max` at most.
+    pub fn new(rto_initial: Nanos, rto_max: Nanos) -> Self {
         Rtt {
             srtt: Nanos::ZERO,
             rttvar: Nanos::ZERO,
-            rto: config.rto_initial,
-            rto_max: config.rto_max,
+            rto: rto_initial,
+            rto_max,
             timed_at: Nanos::ZERO,
             timed_seq: Seq(0),
             timed: false,
@@ -52,40 +49,42 @@ impl Rtt {
         }
     }
 
-    pub(crate) fn rebase(&mut self, clock: Rebase) {
-        clock.time(&mut self.timed_at);
+    /// Converts its times, which are of the clock of a core.
+    pub fn rebase(&mut self, convert: impl FnOnce(&mut Nanos)) {
+        convert(&mut self.timed_at);
     }
 
-    pub(crate) fn is_valid(&self) -> bool {
+    /// Checks the invariants, of a state from outside.
+    pub fn is_valid(&self) -> bool {
         self.rto > Nanos::ZERO && self.backoff <= BACKOFF_MAX
     }
 
     /// Returns the smoothed round-trip time; zero before the first sample.
     #[inline]
-    pub(crate) fn srtt(&self) -> Nanos {
+    pub fn srtt(&self) -> Nanos {
         self.srtt
     }
 
     /// Returns whether there is a sample.
     #[inline]
-    pub(crate) fn is_measured(&self) -> bool {
+    pub fn is_measured(&self) -> bool {
         self.measured
     }
 
     /// Returns the number of samples, modulo 2^32. A change means that there was a sample since.
     #[inline]
-    pub(crate) fn samples(&self) -> u32 {
+    pub fn samples(&self) -> u32 {
         self.samples
     }
 
     /// Returns the number of consecutive timeouts.
-    pub(crate) fn backoff(&self) -> u8 {
+    pub fn backoff(&self) -> u8 {
         self.backoff
     }
 
     /// Returns the current timeout, including backoff.
     #[inline]
-    pub(crate) fn rto(&self) -> Nanos {
+    pub fn rto(&self) -> Nanos {
         if self.backoff == 0 { self.rto } else { self.backed_off() }
     }
 
@@ -97,19 +96,19 @@ impl Rtt {
 
     /// A segment that ends at `seq_end` is sent for the first time.
     #[inline]
-    pub(crate) fn on_sent(&mut self, now: Nanos, seq_end: Seq) {
+    pub fn on_sent(&mut self, now: Nanos, seq_end: Seq) {
         if !self.timed {
             (self.timed, self.timed_at, self.timed_seq) = (true, now, seq_end);
         }
     }
 
     /// A segment was retransmitted, so the next acknowledgement is ambiguous.
-    pub(crate) fn on_retransmit(&mut self) {
+    pub fn on_retransmit(&mut self) {
         self.timed = false;
     }
 
     /// RFC 6298 s5.5: the timer ran out.
-    pub(crate) fn on_timeout(&mut self) {
+    pub fn on_timeout(&mut self) {
         self.timed = false;
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
     }
@@ -117,7 +116,7 @@ impl Rtt {
     /// RFC 6298 s5.7: the handshake is complete and a SYN was lost, so there is no sample. The
     /// timeout of the first data is at least `least`.
     #[cold]
-    pub(crate) fn on_syn_lost(&mut self, least: Nanos) {
+    pub fn on_syn_lost(&mut self, least: Nanos) {
         let least = least.min(self.rto_max);
         if !self.measured && self.rto() < least {
             (self.rto, self.backoff) = (least, 0);
@@ -126,13 +125,13 @@ impl Rtt {
 
     /// The peer acknowledged new data or answered a probe: ends the backoff.
     #[inline]
-    pub(crate) fn reset_backoff(&mut self) {
+    pub fn reset_backoff(&mut self) {
         self.backoff = 0;
     }
 
     /// All numbers before `ack` are acknowledged.
     #[inline]
-    pub(crate) fn on_ack(&mut self, now: Nanos, ack: Seq, rto_min: Nanos) {
+    pub fn on_ack(&mut self, now: Nanos, ack: Seq, rto_min: Nanos) {
         if self.timed && self.timed_seq.leq(ack) {
             self.timed = false;
             self.sample(now.since(self.timed_at), rto_min);
@@ -167,16 +166,13 @@ fn mean(old: Nanos, sample: Nanos, shift: u32) -> Nanos {
 mod tests {
     use super::*;
 
-    fn config() -> TcpConfig {
-        TcpConfig { rto_min: Nanos::from_micros(100), rto_max: Nanos::from_secs(60), ..TcpConfig::default() }
-    }
+    const RTO_MIN: Nanos = Nanos::from_micros(100);
 
     fn measured(samples_us: &[u64]) -> Rtt {
-        let config = config();
-        let mut rtt = Rtt::new(&config);
+        let mut rtt = Rtt::new(Nanos::from_millis(200), Nanos::from_secs(60));
         for &us in samples_us {
             rtt.on_sent(Nanos::ZERO, Seq(1));
-            rtt.on_ack(Nanos::from_micros(us), Seq(1), config.rto_min);
+            rtt.on_ack(Nanos::from_micros(us), Seq(1), RTO_MIN);
         }
         rtt
     }
