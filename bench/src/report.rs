@@ -85,6 +85,9 @@ pub struct TestResult {
     /// The transfer time of a cache line between the two cores, in nanoseconds: the median over the
     /// rounds that count.
     pub hop_ns: Option<f64>,
+    /// Bytes that messages pass through: those of the applications at both ends, and the buffers of
+    /// both directions of the link where each has its slot.
+    pub working_set_bytes: Option<u64>,
     /// Rounds that count.
     pub rounds: Option<u32>,
     /// Rounds dropped because the floor moved.

@@ -34,13 +34,14 @@ const LATENCY: [Column; 11] = [
     CPU_PERCENT,
     BUSY_PERCENT,
 ];
-const BANDWIDTH: [Column; 6] = [
+const BANDWIDTH: [Column; 7] = [
     ("Gbit/s", |result| result.gbit_per_s.map(|gbit| format!("{gbit:.2}"))),
     ("messages/s", |result| result.messages_per_s.map(rate)),
     CPU_MICROS,
     CPU_PERCENT,
     BUSY_PERCENT,
     ("errors", |result| result.errors.map(|errors| errors.to_string())),
+    WORKING_SET,
 ];
 const SETUP: [Column; 9] = [
     ("set-ups/s", |result| result.setups_per_s.map(rate)),
@@ -53,6 +54,9 @@ const SETUP: [Column; 9] = [
     BUSY_PERCENT,
     ("failed", |result| result.errors.map(|errors| errors.to_string())),
 ];
+const WORKING_SET: Column = ("set MiB", |result| {
+    result.working_set_bytes.map(|bytes| format!("{:.1}", bytes as f64 / f64::from(1 << 20)))
+});
 const CPU_MICROS: Column = ("CPU µs", |result| result.cpu_ns_per_message.map(micros));
 /// A mark shows that an end that spins got too little; a note says how much.
 const CPU_PERCENT: Column = ("CPU %", |result| {
@@ -63,9 +67,11 @@ const BUSY_PERCENT: Column = ("busy %", |result| result.busy_percent.map(both_en
 /// Columns that a terminal has no space for.
 const PAGE_ONLY: [&str; 3] = ["p90", "mean", "errors"];
 /// Columns that a terminal shows where they fit. The first one is left out first.
-const IF_THEY_FIT: [&str; 3] = ["CPU %", "busy %", "min"];
+const IF_THEY_FIT: [&str; 4] = ["CPU %", "busy %", "set MiB", "min"];
 /// The explanation of the columns of processor time.
 const CPU_LEGEND: &str = "CPU and polls with work: client/server";
+/// The explanation of the working set.
+const WORKING_SET_LEGEND: &str = "set: memory that messages pass through";
 
 /// One table of a report.
 pub(super) struct Section<'a> {
@@ -164,6 +170,9 @@ fn figures<'a>(kind: &Kind, results: Vec<&'a TestResult>, width: Option<usize>) 
     }
     if columns.iter().any(|column| matches!(column.0, "CPU %" | "busy %")) {
         remarks.push(CPU_LEGEND.to_owned());
+    }
+    if columns.iter().any(|column| column.0 == WORKING_SET.0) {
+        remarks.push(WORKING_SET_LEGEND.to_owned());
     }
     let cells = |result: &TestResult| columns.iter().map(|column| column.1(result)).collect();
     Section::new((kind.title, remarks), columns.iter().map(|column| column.0), results, cells)

@@ -180,6 +180,16 @@ fn a_bandwidth_row_has_goodput_and_the_usage_of_both_ends() {
     assert_eq!(cells(ratios, "│ write-bw").last(), Some(&"0.30 [0.30–0.30]"));
 }
 
+#[test]
+fn the_working_set_has_a_column_where_it_is_known() {
+    let mut report = outcome().report;
+    assert!(!tables(&report, Some(120)).contains("set MiB"));
+    report.results[4].working_set_bytes = Some(5 << 19);
+    for text in [tables(&report, Some(120)), page::render(&report)] {
+        assert!(text.contains("set MiB") && text.contains("2.5") && text.contains("set: memory"), "{text}");
+    }
+}
+
 /// The title names what all rows have in common, and the columns are those in which they differ.
 #[test]
 fn a_setting_that_all_rows_have_is_in_the_title() {

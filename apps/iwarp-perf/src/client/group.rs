@@ -139,9 +139,8 @@ impl<'a> Measurement<'a> {
                 "the client slept {all} times and was woken by an event {woken} times; {stale} events were stale"
             )
         });
-        let device = self.session.device.as_deref();
         let cases: Vec<Case> = self.open.iter().map(|open| open.case.clone()).collect();
-        send_results(self.parent, (group, &cases), &rounds, device, |index, result| {
+        send_results(self.parent, (group, &cases), &rounds, self.session, |index, result| {
             let open = &mut self.open[index];
             result.notes.extend(open.note.clone());
             open.totals.add_notes(&open.case, result);

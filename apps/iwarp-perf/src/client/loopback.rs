@@ -52,7 +52,7 @@ pub fn session(parent: &Channel<ToClient>, halt: &AtomicBool, session: &Session)
         };
         connect(group, false, &mut open.workers)?;
         connect(group, true, &mut open.locked)?;
-        open.measure(session.device.as_deref())?;
+        open.measure()?;
     }
     Ok(())
 }
@@ -117,7 +117,7 @@ fn connect(group: &Group, locked: bool, workers: &mut [LoopbackWorker]) -> Resul
 }
 
 impl LoopbackGroup<'_> {
-    fn measure(&mut self, device: Option<&str>) -> Result<()> {
+    fn measure(&mut self) -> Result<()> {
         let polls_before = self.polls();
         let group = self.group;
         let (rounds, why) = alternate(self, &group.round_plan());
@@ -126,7 +126,7 @@ impl LoopbackGroup<'_> {
         }
         let polls = polls_since(&polls_before, self.polls());
         let cases: Vec<Case> = group.cases.iter().map(|case| case.case.clone()).collect();
-        send_results(self.parent, (group, &cases), &rounds, device, |index, result| {
+        send_results(self.parent, (group, &cases), &rounds, self.session, |index, result| {
             let case = &cases[index];
             result.notes.extend(note(group, &rounds, index));
             self.atomic_totals[index].add_notes(case, result);

@@ -1,12 +1,14 @@
 //! The results of a group, as the parent receives them.
 
+use ironwarp::Config;
 use ironwarp_bench::report::{CorePolls, TestResult};
 use ironwarp_bench::rounds::{CaseTotals, Rounds};
-use ironwarp_bench::{Case, Latency, PathKind};
+use ironwarp_bench::{Case, Latency, PathKind, Transport};
 
 use crate::control::{Channel, FromClient, Measured, ToClient};
 use crate::error::Result;
-use crate::plan::Group;
+use crate::plan::{Group, Session};
+use crate::rdma::QueueSizes;
 
 /// The operations of an atomic test.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,7 +48,7 @@ pub fn send_results(
     parent: &Channel<ToClient>,
     (group, cases): (&Group, &[Case]),
     rounds: &Rounds,
-    device: Option<&str>,
+    session: &Session,
     mut complete: impl FnMut(usize, &mut TestResult),
 ) -> Result<()> {
     if rounds.rounds.is_empty() {
@@ -58,12 +60,25 @@ pub fn send_results(
         let against = group.cases[index].against.iter().filter(comparable);
         let baselines: Vec<_> = against.map(|&other| (&cases[other], rounds.case(other))).collect();
         let totals = CaseTotals::of(&rounds.case(index));
-        let device = device.map(str::to_owned);
+        let device = session.device.clone();
         let mut result = totals.result(&cases[index], device, &rounds.case(index), &baselines);
+        result.working_set_bytes = working_set_bytes(&cases[index], session);
         complete(index, &mut result);
         Measured { result, latency: totals.latency().map(Latency::to_text) }
     });
     parent.send(&FromClient::Results(measured.collect()))
+}
+
+/// Returns [`TestResult::working_set_bytes`] of a bandwidth test, if the link has a known part.
+fn working_set_bytes(case: &Case, session: &Session) -> Option<u64> {
+    let config = Config::from_toml(session.client_config.as_deref()?).ok()?;
+    let link = 2 * u64::from(case.cores) * config.port.ring_bytes()?;
+    match case.test.transport() {
+        _ if case.test.is_latency() || case.test.is_connection_setup() => None,
+        Transport::Ironwarp => Some(link + QueueSizes::bytes(case)),
+        Transport::Frames | Transport::Smoltcp => Some(link),
+        Transport::KernelTcp => None,
+    }
 }
 
 /// Returns the polls of each core since an earlier count.
@@ -74,4 +89,28 @@ pub fn polls_since(before: &[CorePolls], mut now: Vec<CorePolls>) -> Vec<CorePol
         core.idle -= earlier.idle;
     }
     now
+}
+
+#[cfg(test)]
+mod tests {
+    use ironwarp_bench::Test;
+
+    use super::*;
+
+    #[test]
+    fn the_working_set_is_both_rings_and_one_message_at_each_end() {
+        let config = "net.address = \"10.0.0.1/24\"\nport.ring_size = 128\n\
+            [port.device.memif]\nrole = \"client\"\nsocket = \"/run/a.sock\"\nbuffer_bytes = 2048\n";
+        let session = Session { client_config: Some(config.to_owned()), ..Session::default() };
+        let of = |test| working_set_bytes(&Case::new(test, 1 << 20, 1500, PathKind::Memif), &session);
+        assert_eq!(of(Test::WriteBw), Some((2 * 128 * 2048) + (2 << 20)));
+        assert_eq!(
+            (of(Test::FrameBw), of(Test::TcpBw), of(Test::SendLat)),
+            (Some(2 * 128 * 2048), None, None)
+        );
+        assert_eq!(
+            working_set_bytes(&Case::new(Test::WriteBw, 64, 1500, PathKind::Veth), &Session::default()),
+            None
+        );
+    }
 }

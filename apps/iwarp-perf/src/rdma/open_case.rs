@@ -157,6 +157,13 @@ impl QueueSizes {
         QueueSizes { source_slots, sink_slots, receives, sends, reads }
     }
 
+    /// Bytes of the application's memory that messages pass through, at both ends.
+    pub fn bytes(case: &Case) -> u64 {
+        let sizes = QueueSizes::of(case);
+        let directions = 1 + u64::from(case.bidirectional);
+        u64::from(sizes.source_slots + sizes.sink_slots) * case.bytes * u64::from(case.qps) * directions
+    }
+
     /// Receives of a queue that all queue pairs share.
     pub fn shared_receives(&self, case: &Case) -> u64 {
         u64::from(self.receives + SPARE_RECEIVES) * u64::from(case.qps)

@@ -49,6 +49,13 @@ impl PortConfig {
         self.ring_size.unwrap_or_else(default)
     }
 
+    /// Returns the bytes of buffers that the frames of one ring pass through, if each slot has one
+    /// of its own, as with memif.
+    pub fn ring_bytes(&self) -> Option<u64> {
+        let DeviceConfig::Memif { buffer_bytes, .. } = &self.device else { return None };
+        Some(u64::from(self.ring_size()) * u64::from(memif_buffer_bytes(*buffer_bytes, self.mtu)))
+    }
+
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         let ring_size = self.ring_size();
         in_range("port.mtu", self.mtu, 576..=MTU_BYTES_MAX, "576 to 65400 bytes")?;
