@@ -144,22 +144,24 @@ where
     fn iterate(&mut self, budget: usize) -> PollResult {
         let read = self.clock.read();
         self.dp.work = 0;
-        let requested = self.cm.has_requests();
+        let requests = self.cm.requests();
         // Most iterations of a polled core find nothing to do. Only a core with one port and no
         // other cores is checked for that; any other runs its stages. Frames that arrive during the
         // check wait for the receive stage.
-        let may_be_quiet = !requested && read < self.idle_until && !self.clock.is_behind(read);
+        let may_be_quiet = !(requests.doorbells | requests.messages)
+            && read < self.idle_until
+            && !self.clock.is_behind(read);
         if may_be_quiet && self.dp.may_be_quiet && !self.dp.has_frames(0) {
             self.report_idle();
             return PollResult { work: 0, next_deadline: self.next_due };
         }
-        let (mut now, mut has_contexts_to_serve) = (self.clock.checked(read), false);
-        if requested {
-            (now, has_contexts_to_serve) = self.send_posted(now);
+        let mut now = self.clock.checked(read);
+        if requests.doorbells {
+            now = self.send_posted(now);
         }
         self.dp.doorbell_stage_work = self.dp.work;
         self.receive(now, budget);
-        self.serve_mailboxes(now, has_contexts_to_serve);
+        self.serve_mailboxes(now, requests.messages);
         if self.dp.work > 0 || now >= self.idle_until {
             self.run_later_stages(now);
         } else {

@@ -37,25 +37,24 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
     /// The doorbell stage: sends new work requests before frames are received: an application that
     /// has just posted often waits for the reply. If other senders are listed already, the new ones
     /// are appended to them in the transmit stage. Returns the time, read again after more than one
-    /// frame: a frame that arrives later must not seem older than what was sent. Also returns
-    /// whether the mailbox stage has something to do.
-    pub(super) fn send_posted(&mut self, mut now: Nanos) -> (Nanos, bool) {
+    /// frame: a frame that arrives later must not seem older than what was sent.
+    pub(super) fn send_posted(&mut self, now: Nanos) -> Nanos {
         let queue_was_empty = self.dp.tx_ready.is_empty();
         if self.dp.tx_ready.len() < self.dp.single_max
-            && let Some((slot, has_contexts_to_serve)) = self.cm.take_single_doorbell()
+            && let Some(slot) = self.cm.take_single_doorbell()
         {
-            return (self.send_single(now, slot), has_contexts_to_serve);
+            return self.send_single(now, slot);
         }
-        let has_contexts_to_serve = self.cm.serve_doorbells(&mut self.dp);
+        self.cm.serve_doorbells(&mut self.dp);
         let doorbell_work = self.dp.work;
         if doorbell_work > 0 && queue_was_empty {
             self.transmit(now);
             self.dp.wires.flush();
             if self.dp.work > doorbell_work + 1 {
-                now = self.clock.now();
+                return self.clock.now();
             }
         }
-        (now, has_contexts_to_serve)
+        now
     }
 
     /// Sends the work requests of the only queue pair with new ones. Returns the time, as
@@ -281,7 +280,7 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
     /// The mailbox stage. Messages of other cores come first, because a listener that another core
     /// announces must exist here before a message of a context is handled. Messages of contexts
     /// follow.
-    pub(super) fn serve_mailboxes(&mut self, now: Nanos, has_contexts_to_serve: bool) {
+    pub(super) fn serve_mailboxes(&mut self, now: Nanos, has_messages: bool) {
         let mut budget = CONTROL_BUDGET;
         if self.dp.other_cores.is_some() {
             self.exchange(now);
@@ -290,7 +289,7 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
                 budget = 0;
             }
         }
-        if has_contexts_to_serve && self.cm.serve_contexts(&mut self.dp, now, budget) {
+        if has_messages && self.cm.serve_contexts(&mut self.dp, now, budget) {
             self.idle_until = Nanos::ZERO;
         }
     }

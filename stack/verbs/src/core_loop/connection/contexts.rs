@@ -28,12 +28,33 @@ const SRQ_EVENT_BUDGET: usize = 64;
 /// Doorbells taken from one context in one iteration.
 const DOORBELL_BUDGET: usize = 256;
 
+/// What the contexts ask for in an iteration. What they ask for later waits for the next one.
+#[derive(Clone, Copy)]
+pub(crate) struct Requests {
+    /// A context rang its doorbell: the doorbell stage has something to do.
+    pub(crate) doorbells: bool,
+    /// A context attaches, sent a message, or waits for notifications: the mailbox stage has
+    /// something to do.
+    pub(crate) messages: bool,
+}
+
 impl<L: Lower> ConnectionManager<L> {
-    /// Returns whether a context attaches, rang a doorbell, or needs the mailbox stage.
+    /// Returns what the contexts ask for.
     #[inline(always)]
-    pub(crate) fn has_requests(&mut self) -> bool {
-        self.contexts.iter_mut().flatten().any(|channel| channel.doorbell.has_entries() || !channel.is_idle())
-            || self.core_shared.new_contexts.is_waiting()
+    pub(crate) fn requests(&mut self) -> Requests {
+        let attaches = self.core_shared.new_contexts.is_waiting();
+        let [Some(channel)] = self.contexts.as_mut_slice() else { return self.requests_of_many(attaches) };
+        Requests { doorbells: channel.doorbell.has_entries(), messages: !channel.is_idle() || attaches }
+    }
+
+    #[inline(never)]
+    fn requests_of_many(&mut self, attaches: bool) -> Requests {
+        let mut requests = Requests { doorbells: false, messages: attaches };
+        for channel in self.contexts.iter_mut().flatten() {
+            requests.doorbells |= channel.doorbell.has_entries();
+            requests.messages |= !channel.is_idle();
+        }
+        requests
     }
 
     /// Handles control messages, at most `budget` from each context, and sends delayed
@@ -67,29 +88,23 @@ impl<L: Lower> ConnectionManager<L> {
         self.clean_up_if_abandoned(dp, now, context as u16);
     }
 
-    /// The doorbell stage: lists queue pairs with new work. Returns whether the mailbox stage has
-    /// something to do.
+    /// The doorbell stage: lists queue pairs with new work.
     #[inline(always)]
-    pub(crate) fn serve_doorbells(&mut self, dp: &mut DataPath<L>) -> bool {
-        let mut has_contexts_to_serve = self.core_shared.new_contexts.is_waiting();
+    pub(crate) fn serve_doorbells(&mut self, dp: &mut DataPath<L>) {
         for channel in self.contexts.iter_mut().flatten() {
-            has_contexts_to_serve |= !channel.is_idle();
             channel.doorbell.take_up_to(DOORBELL_BUDGET, |slot| {
                 dp.count_work(1);
                 dp.on_doorbell(slot);
             });
         }
-        has_contexts_to_serve
     }
 
     /// The doorbell stage on the fast path: takes the doorbell if there is one context, which rang
-    /// for one queue pair. Returns the queue pair, and whether the mailbox stage has something to
-    /// do.
+    /// for one queue pair. Returns the queue pair.
     #[inline(always)]
-    pub(crate) fn take_single_doorbell(&mut self) -> Option<(u32, bool)> {
+    pub(crate) fn take_single_doorbell(&mut self) -> Option<u32> {
         let [Some(channel)] = self.contexts.as_mut_slice() else { return None };
-        let slot = channel.doorbell.take_single()?;
-        Some((slot, self.core_shared.new_contexts.is_waiting() || !channel.is_idle()))
+        channel.doorbell.take_single()
     }
 
     /// The core will not run again: stores the notifications that did not fit their rings where the
