@@ -1,6 +1,8 @@
 //! MPA, DDP and RDMAP: from the bytes of a TCP stream to registered memory, and back.
 //!
+//! - [`setup`]: what two sides agree on before full operation (RFC 6581 s9).
 //! - [`mpa`]: start-up frames, FPDUs, CRC and markers (RFC 5044, RFC 6581).
+//! - [`sctp`]: DDP over SCTP (RFC 5043, RFC 6581 s7).
 //! - [`framing`]: what a stream asks of the frames around its segments; MPA's FPDUs are one
 //!   implementation.
 //! - [`ddp`]: segment headers and the checks before placement (RFC 5041).
@@ -20,6 +22,8 @@ pub mod ddp;
 pub mod framing;
 pub mod mpa;
 pub mod rdmap;
+pub mod sctp;
+pub mod setup;
 pub mod stream;
 pub mod terminate;
 pub mod wr;

@@ -5,7 +5,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::ops::Deref;
 
 use ironwarp_iwarp::Terminate;
-use ironwarp_iwarp::mpa::startup::ReadDepths;
+use ironwarp_iwarp::setup::ReadDepths;
 
 use crate::{CompletionQueue, QueuePair, SharedReceiveQueue};
 

@@ -57,7 +57,8 @@ pub use error::{PostError, SetupError, VerbsError};
 pub use event::{
     ConnectFailure, ConnectionRequest, DisconnectReason, Event, MpaRequestInfo, NegotiatedParams, PrivateData,
 };
-pub use ironwarp_iwarp::mpa::startup::{Markers, READS_UNNEGOTIATED, ReadDepths, RtrKinds};
+pub use ironwarp_iwarp::mpa::startup::Markers;
+pub use ironwarp_iwarp::setup::{READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 pub use ironwarp_iwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus, Terminate};
 #[doc(hidden)]
 pub use ironwarp_llp::{RestoreError, SaveError};

@@ -42,12 +42,13 @@ pub use transmit::StreamSource;
 
 use crate::ddp::untagged::UntaggedQueue;
 use crate::framing::Framing;
-use crate::mpa::startup::{Markers, Negotiated, ReadDepths, Rtr, RtrKinds};
+use crate::mpa::startup::{Markers, Negotiated};
 use crate::mpa::{Mpa, MpaFault};
 use crate::rdmap::{
     OutstandingRequest, OutstandingRequests, ResponderEntry, ResponderQueue, Rfc7306Profile,
     TerminatedHeaders,
 };
+use crate::setup::{ReadDepths, Rtr, RtrKinds, Terms};
 use crate::terminate::Terminate;
 use crate::wr::{RecvWqe, SendWqe};
 use complete::SendProgress;
@@ -147,12 +148,13 @@ impl StreamStart {
 
     /// A start with the terms of start-up. The local frame had `startup_bytes_sent` octets.
     pub fn agreed(role: Role, agreed: &Negotiated, startup_bytes_sent: u64) -> Self {
+        let Terms { reads, rtr_to_send, rtr_awaited, .. } = agreed.terms;
         StreamStart {
             role,
             framing: Mpa::new(agreed.crc, agreed.markers),
-            reads: Some(agreed.reads),
-            rtr_to_send: agreed.rtr_to_send,
-            rtr_awaited: agreed.rtr_awaited,
+            reads: Some(reads),
+            rtr_to_send,
+            rtr_awaited,
             startup_bytes_sent,
         }
     }

@@ -12,8 +12,8 @@ use super::Stream;
 use super::transmit::{Gate, SegmentSpace};
 use crate::ddp::{Header, TAGGED_BYTES, Tagged};
 use crate::framing::Framing;
-use crate::mpa::startup::{Rtr, RtrKinds};
 use crate::rdmap::{Opcode, OutstandingRequest, READ_QUEUE, ReadRequest, SEND_QUEUE};
+use crate::setup::{Rtr, RtrKinds};
 
 /// Some adapters refuse a tagged message with steering tag 0, even an empty one, whose tag is not
 /// checked.

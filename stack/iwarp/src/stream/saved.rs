@@ -25,8 +25,8 @@ use super::transmit::{Gate, Sender};
 use super::{AtomicForwarder, Io, Stream, StreamState};
 use crate::ddp::untagged::UntaggedQueue;
 use crate::framing::Framing;
-use crate::mpa::startup::{ReadDepths, RtrKinds};
 use crate::rdmap::{AtomicRequest, InboundRead, OutstandingRequest, ResponderEntry, Rfc7306Profile};
+use crate::setup::{ReadDepths, RtrKinds};
 use crate::wr::{RecvWqe, SendOpcode, SendWqe};
 
 /// The version of the format, which changes with every struct that [`SavedStream`] contains.

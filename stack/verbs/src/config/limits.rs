@@ -1,7 +1,7 @@
 //! Settings of the protocol layers, and the sizes of all tables.
 
-use ironwarp_iwarp::mpa::startup::{RtrKinds, private_data_bytes_max};
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
+use ironwarp_iwarp::setup::{RtrKinds, private_data_bytes_max};
 use ironwarp_mem::SHARE_AFTER_MAX;
 use ironwarp_types::Nanos;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ironwarp_iwarp::mpa::startup::ReadDepths;
+use ironwarp_iwarp::setup::ReadDepths;
 use ironwarp_mem::Access;
 use ironwarp_rings::block::Shared;
 use ironwarp_rings::slots;

@@ -4,7 +4,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use arrayvec::ArrayVec;
 use ironwarp_iwarp::Terminate;
-use ironwarp_iwarp::mpa::startup::ReadDepths;
+use ironwarp_iwarp::setup::ReadDepths;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 
 use crate::event::{

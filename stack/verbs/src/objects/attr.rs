@@ -3,7 +3,8 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ironwarp_iwarp::mpa::startup::{Markers, ReadDepths};
+use ironwarp_iwarp::mpa::startup::Markers;
+use ironwarp_iwarp::setup::ReadDepths;
 use ironwarp_rings::doorbell::DoorbellFlag;
 use ironwarp_rings::state::SharedState;
 use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};

@@ -7,9 +7,8 @@
 use core::net::SocketAddr;
 
 use arrayvec::ArrayVec;
-use ironwarp_iwarp::mpa::startup::{
-    FrameBytes, READS_UNNEGOTIATED, ReadDepths, RtrKinds, StartupFrameSource,
-};
+use ironwarp_iwarp::mpa::startup::{FrameBytes, StartupFrameSource};
+use ironwarp_iwarp::setup::{READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 use ironwarp_types::Nanos;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 
@@ -248,14 +247,16 @@ fn check_reads(
 
 #[cfg(test)]
 mod tests {
-    use ironwarp_iwarp::mpa::startup::{Enhanced, Initiator, Proposal};
+    use ironwarp_iwarp::mpa::startup::{Initiator, Proposal};
+    use ironwarp_iwarp::setup::{Enhanced, Offer};
 
     use super::*;
 
     fn request(params: &CmParams, enhanced: bool) -> FrameBytes {
         let reads = ReadDepths { ird: 1, ord: 1 };
         let enhanced = enhanced.then_some(Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads });
-        let proposal = Proposal { crc: true, markers: false, enhanced, reads, ird_max: 1 };
+        let offer = Offer { enhanced, reads, ird_max: 1 };
+        let proposal = Proposal { crc: true, markers: false, offer };
         Initiator::start(proposal, params.private_data()).expect("it fits").1
     }
 

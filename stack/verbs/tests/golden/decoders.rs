@@ -6,8 +6,8 @@ use ironwarp_iwarp::ddp::Header;
 use ironwarp_iwarp::mpa::fpdu;
 use ironwarp_iwarp::mpa::marker::MarkerState;
 use ironwarp_iwarp::mpa::startup::frame::{Frame, Kind};
-use ironwarp_iwarp::mpa::startup::{Enhanced, RtrKinds};
 use ironwarp_iwarp::rdmap::{AtomicRequest, AtomicResponse, Immediate, Opcode, ReadRequest, Rfc7306Profile};
+use ironwarp_iwarp::setup::{Enhanced, RtrKinds};
 use ironwarp_tcp::ByteStream;
 
 use super::vector::{Reading, Vector};

@@ -12,7 +12,8 @@ use ironwarp::{
     Config, Framing as FramingInfo, Markers, MpaRequestInfo, NegotiatedParams, ReadDepths, RtrKinds,
 };
 use ironwarp_iwarp::framing::OnePassFrame;
-use ironwarp_iwarp::mpa::startup::{FrameBytes, PrivateDataTooLong};
+use ironwarp_iwarp::mpa::startup::FrameBytes;
+use ironwarp_iwarp::setup::PrivateDataTooLong;
 use ironwarp_iwarp::{Framing, Io, Role, StreamCallbacks, StreamError, StreamStart};
 use ironwarp_net::{FlowHasher, TransportProtocol};
 use ironwarp_port::Port;

@@ -11,14 +11,8 @@ use arrayvec::ArrayVec;
 use ironwarp_llp::ByteStream;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 
-use super::enhanced::{ENHANCED_BYTES, Enhanced};
-use super::{PrivateDataTooLong, StartupFault};
-
-/// The private data of an application.
-///
-/// A frame carries up to 512 octets, or 508 with enhanced data. Linux siw and cxgb4 keep the length
-/// in 8 bits, so they handle at most 255 octets correctly, enhanced data included.
-pub type PrivateData = ArrayVec<u8, PRIVATE_DATA_BYTES_MAX>;
+use super::StartupFault;
+use crate::setup::{ENHANCED_BYTES, Enhanced, PrivateData};
 
 /// An encoded frame.
 pub type FrameBytes = ArrayVec<u8, { HEADER_BYTES + PRIVATE_DATA_BYTES_MAX }>;
@@ -133,19 +127,6 @@ impl Frame {
         let (markers, crc, reject) = (flags & MARKERS != 0, flags & CRC != 0, flags & REJECT != 0);
         Ok(Some(Frame { kind, markers, crc, reject, revision, enhanced, private_data }))
     }
-}
-
-/// The largest private data of an application in one frame. RFC 6581 s9 uses four of the 512 octets
-/// of RFC 5044.
-pub const fn private_data_bytes_max(enhanced: bool) -> usize {
-    if enhanced { PRIVATE_DATA_BYTES_MAX - ENHANCED_BYTES } else { PRIVATE_DATA_BYTES_MAX }
-}
-
-/// Checks the length of private data.
-#[inline]
-pub(super) fn check_private_data(data: &[u8], enhanced: bool) -> Result<(), PrivateDataTooLong> {
-    let allowed = private_data_bytes_max(enhanced);
-    if data.len() > allowed { Err(PrivateDataTooLong { asked: data.len(), allowed }) } else { Ok(()) }
 }
 
 impl Kind {

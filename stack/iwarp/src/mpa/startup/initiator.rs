@@ -2,10 +2,10 @@
 
 use ironwarp_llp::ByteStream;
 
-use super::enhanced::{Enhanced, READS_UNNEGOTIATED, ReadDepths, Rtr, RtrKinds};
-use super::frame::{self, Frame, FrameBytes, Kind, PrivateData};
-use super::{Markers, Negotiated, PrivateDataTooLong, StartupFault};
+use super::frame::{self, Frame, FrameBytes, Kind};
+use super::{Markers, Negotiated, StartupFault};
 use crate::mpa::MpaFault;
+use crate::setup::{Offer, PrivateData, PrivateDataTooLong, ReadDepths, check_private_data};
 
 /// The terms that an initiator requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,13 +14,8 @@ pub struct Proposal {
     pub crc: bool,
     /// M: markers in received data.
     pub markers: bool,
-    /// The enhanced data of revision 2. `None` means revision 1.
-    pub enhanced: Option<Enhanced>,
-    /// The local read depths, unless the negotiation changes them. `enhanced` offers these or
-    /// [`READS_UNNEGOTIATED`].
-    pub reads: ReadDepths,
-    /// The largest IRD that there are resources for.
-    pub ird_max: u16,
+    /// The rest, with the enhanced data of revision 2 if there is any.
+    pub offer: Offer,
 }
 
 /// An initiator that waits for the reply to its request.
@@ -62,8 +57,8 @@ impl Initiator {
         proposal: Proposal,
         private_data: &[u8],
     ) -> Result<(Initiator, FrameBytes), PrivateDataTooLong> {
-        let Proposal { crc, markers, enhanced, .. } = proposal;
-        frame::check_private_data(private_data, enhanced.is_some())?;
+        let Proposal { crc, markers, offer: Offer { enhanced, .. } } = proposal;
+        check_private_data(private_data, enhanced.is_some())?;
         // RFC 6581 s6, s10: revision 2 is used only for its features.
         let revision = if enhanced.is_some() { frame::REVISION_ENHANCED } else { frame::REVISION };
         let kind = Kind::Request;
@@ -73,7 +68,7 @@ impl Initiator {
 
     /// Returns whether the request has the enhanced data of revision 2.
     pub fn is_enhanced(&self) -> bool {
-        self.proposal.enhanced.is_some()
+        self.proposal.offer.enhanced.is_some()
     }
 
     /// Takes the reply once it is complete, and nothing after it.
@@ -87,7 +82,7 @@ impl Initiator {
 
     fn on_reply(&self, reply: Frame) -> Progress {
         let peer_reads = reply.enhanced.map(|enhanced| enhanced.reads);
-        match (self.proposal.enhanced, reply.enhanced) {
+        match (self.proposal.offer.enhanced, reply.enhanced) {
             // A rejection needs no enhanced data: its private data has the reason, and nothing is
             // negotiated.
             (Some(_), None) if reply.reject => {}
@@ -100,55 +95,16 @@ impl Initiator {
         if reply.reject {
             return Progress::Rejected { private_data, peer_reads };
         }
-        let Proposal { crc, markers, reads, .. } = self.proposal;
-        let mut agreed = Negotiated {
+        let Proposal { crc, markers, offer } = self.proposal;
+        let (terms, fault) = offer.agree(reply.enhanced);
+        let agreed = Negotiated {
             // RFC 5044 s7.1.1: C in either frame means CRCs in both directions.
             crc: reply.crc || crc,
             // RFC 5044 s7.1.1: M is set by the receiver of each direction.
             markers: Markers { sent: reply.markers, received: markers },
             revision: reply.revision,
-            peer_reads,
-            reads,
-            rtr_to_send: None,
-            rtr_awaited: RtrKinds::empty(),
+            terms,
         };
-        let negotiated = reply.enhanced.map_or(Ok(()), |enhanced| self.negotiate(&enhanced, &mut agreed));
-        Progress::Accepted { private_data, agreed, fault: negotiated.err() }
-    }
-
-    /// RFC 6581 s9.1 and s9.2, for an accepting reply.
-    fn negotiate(&self, reply: &Enhanced, agreed: &mut Negotiated) -> Result<(), MpaFault> {
-        let offered = self.proposal.enhanced.unwrap_or_default();
-        // The local ORD is at most the responder's IRD, unless the responder leaves that to the
-        // applications.
-        if reply.reads.ird != READS_UNNEGOTIATED {
-            agreed.reads.ord = agreed.reads.ord.min(reply.reads.ird);
-        }
-        // The local IRD is at least the responder's ORD.
-        if reply.reads.ord != READS_UNNEGOTIATED && reply.reads.ord > agreed.reads.ird {
-            if reply.reads.ord > self.proposal.ird_max {
-                return Err(MpaFault::InsufficientIrd);
-            }
-            agreed.reads.ird = reply.reads.ord;
-        }
-        // A responder that leaves out A, against s9.2, wants no RTR.
-        if offered.peer_to_peer && reply.peer_to_peer {
-            agreed.rtr_to_send = Some(choose_rtr(offered.rtr & reply.rtr, reply.reads)?);
-        }
-        Ok(())
-    }
-}
-
-/// Chooses the RTR among those that both sides support. A Write costs the responder least, and
-/// hardware supports Write and Read only. A Read counts against the responder's IRD.
-fn choose_rtr(kinds: RtrKinds, responder: ReadDepths) -> Result<Rtr, MpaFault> {
-    if kinds.contains(RtrKinds::WRITE) {
-        Ok(Rtr::Write)
-    } else if kinds.contains(RtrKinds::READ) && responder.ird > 0 {
-        Ok(Rtr::Read)
-    } else if kinds.contains(RtrKinds::SEND) {
-        Ok(Rtr::Send)
-    } else {
-        Err(MpaFault::NoMatchingRtr)
+        Progress::Accepted { private_data, agreed, fault }
     }
 }

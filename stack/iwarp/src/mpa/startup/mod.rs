@@ -1,15 +1,14 @@
 //! MPA start-up: one Request Frame, one Reply Frame, then FPDUs only (RFC 5044 s7.1, RFC 6581).
 //!
-//! [`frame`] and [`enhanced`] encode and decode the frames. [`initiator`] and [`responder`] are the
-//! two sides. Each takes in-order bytes from the connection manager, which owns the timeouts and
-//! closes TCP. Both support revision 1 and revision 2 with enhanced data; a responder replies in
-//! the revision of the request (RFC 6581 s10).
+//! [`frame`] encodes and decodes the frames. [`initiator`] and [`responder`] are the two sides.
+//! Each takes in-order bytes from the connection manager, which owns the timeouts and closes TCP.
+//! Both support revision 1 and revision 2 with enhanced data; a responder replies in the revision
+//! of the request (RFC 6581 s10).
 //!
 //! A fault closes TCP at once, and nothing is sent (RFC 5044 s8, code 4). A rejection ends MPA; the
 //! connection manager then closes TCP (RFC 5044 s7.1.2, rules 2 and 3). An initiator that cannot
 //! meet the terms of the reply sends a Terminate after it (RFC 6581 s9).
 
-pub mod enhanced;
 pub mod frame;
 pub mod initiator;
 pub mod responder;
@@ -20,10 +19,11 @@ mod tests;
 use ironwarp_llp::UnitSource;
 use ironwarp_stats::Counter;
 
-pub use enhanced::{Enhanced, READS_UNNEGOTIATED, ReadDepths, Rtr, RtrKinds};
-pub use frame::{FrameBytes, PrivateData, private_data_bytes_max};
+pub use frame::FrameBytes;
 pub use initiator::{Initiator, Proposal};
-pub use responder::{Decision, Responder, ResponderParams};
+pub use responder::{Decision, Responder};
+
+use crate::setup::Terms;
 
 /// The negotiated terms, as seen from one side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,15 +34,8 @@ pub struct Negotiated {
     pub markers: Markers,
     /// The revision of both frames.
     pub revision: u8,
-    /// The depths in the peer's enhanced data.
-    pub peer_reads: Option<ReadDepths>,
-    /// The read depths of this side.
-    pub reads: ReadDepths,
-    /// The RTR that this side, as initiator, must send before anything else.
-    pub rtr_to_send: Option<Rtr>,
-    /// The kinds of RTR of which this side, as responder, must receive one before the connection is
-    /// up. Empty if none will be sent.
-    pub rtr_awaited: RtrKinds,
+    /// The rest.
+    pub terms: Terms,
 }
 
 /// The directions in which markers are in use (RFC 5044 s7.1.1). The receiver of each direction
@@ -91,16 +84,6 @@ impl StartupFault {
     pub fn counter(self) -> Counter {
         Counter::IwarpStartupErrors
     }
-}
-
-/// The private data to send is longer than a frame allows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{asked} bytes of private data, at most {allowed} are allowed")]
-pub struct PrivateDataTooLong {
-    /// The length to send, in bytes.
-    pub asked: usize,
-    /// The allowed length, in bytes.
-    pub allowed: usize,
 }
 
 /// A start-up frame as a source for TCP. It is one unit, because some peers require the whole frame

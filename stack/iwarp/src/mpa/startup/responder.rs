@@ -2,9 +2,11 @@
 
 use ironwarp_llp::ByteStream;
 
-use super::enhanced::{Enhanced, READS_UNNEGOTIATED, ReadDepths, RtrKinds};
-use super::frame::{self, Frame, FrameBytes, Kind, PrivateData};
-use super::{Markers, Negotiated, PrivateDataTooLong, StartupFault};
+use super::frame::{Frame, FrameBytes, Kind};
+use super::{Markers, Negotiated, StartupFault};
+use crate::setup::{
+    Enhanced, PrivateData, PrivateDataTooLong, ReadDepths, ResponderParams, check_private_data,
+};
 
 /// A responder that waits for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,15 +23,6 @@ pub struct Decision {
     markers: Markers,
     revision: u8,
     peer_enhanced: Option<Enhanced>,
-}
-
-/// The terms on which a responder accepts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ResponderParams {
-    /// The local read depths, unless the negotiation changes them.
-    pub reads: ReadDepths,
-    /// The accepted kinds of RTR. Empty means all of them, because RFC 6581 s9.2 requires one.
-    pub rtr: RtrKinds,
 }
 
 /// The result of looking at the received bytes.
@@ -98,27 +91,17 @@ impl Decision {
         params: ResponderParams,
         private_data: &[u8],
     ) -> Result<(FrameBytes, Negotiated), PrivateDataTooLong> {
-        frame::check_private_data(private_data, self.peer_enhanced.is_some())?;
-        let mut agreed = Negotiated {
-            crc: self.crc,
-            markers: self.markers,
-            revision: self.revision,
-            peer_reads: self.peer_enhanced.map(|peer_enhanced| peer_enhanced.reads),
-            reads: params.reads,
-            rtr_to_send: None,
-            rtr_awaited: RtrKinds::empty(),
-        };
-        let enhanced =
-            self.peer_enhanced.map(|peer_enhanced| negotiate(&peer_enhanced, params.rtr, &mut agreed));
-        let frame = self.reply(false, enhanced, private_data);
-        Ok((frame.encode(), agreed))
+        check_private_data(private_data, self.peer_enhanced.is_some())?;
+        let (terms, enhanced) = params.agree(self.peer_enhanced);
+        let agreed = Negotiated { crc: self.crc, markers: self.markers, revision: self.revision, terms };
+        Ok((self.reply(false, enhanced, private_data).encode(), agreed))
     }
 
     /// Rejects. MPA ends when the reply is sent; the connection manager then closes TCP.
     /// RFC 6581 s9.1: an enhanced rejection may name acceptable depths in `wanted`; zeros name
     /// none.
     pub fn reject(self, wanted: ReadDepths, private_data: &[u8]) -> Result<FrameBytes, PrivateDataTooLong> {
-        frame::check_private_data(private_data, self.peer_enhanced.is_some())?;
+        check_private_data(private_data, self.peer_enhanced.is_some())?;
         let enhanced = self.peer_enhanced.map(|peer_enhanced| Enhanced { reads: wanted, ..peer_enhanced });
         Ok(self.reply(true, enhanced, private_data).encode())
     }
@@ -130,52 +113,4 @@ impl Decision {
         let markers = self.markers.received && !reject;
         Frame { kind: Kind::Reply, markers, crc, reject, revision, enhanced, private_data }
     }
-}
-
-/// RFC 6581 s9.1 and s9.2: returns the reply to `peer_enhanced` and adjusts the local depths.
-fn negotiate(peer_enhanced: &Enhanced, local_kinds: RtrKinds, agreed: &mut Negotiated) -> Enhanced {
-    let mut reply_data = Enhanced { peer_to_peer: peer_enhanced.peer_to_peer, ..Enhanced::default() };
-    if peer_enhanced.peer_to_peer {
-        agreed.rtr_awaited = rtr_kinds(peer_enhanced, local_kinds, &mut agreed.reads);
-        reply_data.rtr = agreed.rtr_awaited;
-    }
-    // The initiator's ORD is the IRD that it would like here. The reply has the actual IRD, and the
-    // initiator stays within it.
-    reply_data.reads.ird =
-        if peer_enhanced.reads.ord == READS_UNNEGOTIATED { READS_UNNEGOTIATED } else { agreed.reads.ird };
-    // The local ORD is at most the initiator's IRD.
-    if peer_enhanced.reads.ird == READS_UNNEGOTIATED {
-        reply_data.reads.ord = READS_UNNEGOTIATED;
-    } else {
-        agreed.reads.ord = agreed.reads.ord.min(peer_enhanced.reads.ird);
-        reply_data.reads.ord = agreed.reads.ord;
-    }
-    reply_data
-}
-
-/// Returns the kinds of RTR to name: those of the initiator that are accepted here, or all accepted
-/// ones if there are none.
-///
-/// A Read needs an IRD of at least 1. With an IRD of 0 a Read is not named, unless the initiator
-/// supports nothing else: then the IRD is raised to 1, as RFC 6581 s9.1 allows. Toward an initiator
-/// that negotiates no depths (ORD 0x3fff) s9.1 forbids to change the IRD, and s9.2 requires one
-/// kind: the others that are accepted here, or a Write if there are none, since a Write of no
-/// octets needs nothing here.
-fn rtr_kinds(peer_enhanced: &Enhanced, local_kinds: RtrKinds, reads: &mut ReadDepths) -> RtrKinds {
-    let local_kinds = if local_kinds.is_empty() { RtrKinds::all() } else { local_kinds };
-    let common = peer_enhanced.rtr & local_kinds;
-    let named = if common.is_empty() { local_kinds } else { common };
-    if reads.ird > 0 || !named.contains(RtrKinds::READ) {
-        return named;
-    }
-    let others = named - RtrKinds::READ;
-    if !others.is_empty() {
-        return others;
-    }
-    if peer_enhanced.reads.ord == READS_UNNEGOTIATED {
-        let possible = local_kinds - RtrKinds::READ;
-        return if possible.is_empty() { RtrKinds::WRITE } else { possible };
-    }
-    reads.ird = 1;
-    named
 }

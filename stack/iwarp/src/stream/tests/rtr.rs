@@ -1,7 +1,7 @@
 //! The ready-to-receive indication, in both roles and of every kind (RFC 6581 s5, s9.2).
 
 use super::*;
-use crate::mpa::startup::{ReadDepths, Rtr, RtrKinds};
+use crate::setup::{ReadDepths, Rtr, RtrKinds};
 
 fn initiator(rtr: Rtr, reads: ReadDepths) -> Endpoint {
     let mut side = Endpoint::idle(config());

@@ -1,7 +1,7 @@
 //! The state of the send side between calls, and whether it may send at all.
 
-use crate::mpa::startup::Rtr;
 use crate::rdmap::{ATOMIC_RESPONSE_QUEUE, READ_QUEUE};
+use crate::setup::Rtr;
 use crate::stream::Role;
 use crate::stream::cursor::SgeCursor;
 

@@ -4,8 +4,8 @@ use core::any::Any;
 use core::mem::offset_of;
 
 use ironwarp_arch::{prefetch_read, prefetch_read_first};
-use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
+use ironwarp_iwarp::setup::ReadDepths;
 use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
 
 use ironwarp_llp::{ConnId, Events, Timeouts};

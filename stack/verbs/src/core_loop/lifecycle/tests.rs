@@ -3,9 +3,8 @@
 
 use core::net::{Ipv4Addr, SocketAddr};
 
-use ironwarp_iwarp::mpa::startup::{
-    Enhanced, Initiator, Markers, Negotiated, Proposal, READS_UNNEGOTIATED, ReadDepths, RtrKinds,
-};
+use ironwarp_iwarp::mpa::startup::{Initiator, Markers, Negotiated, Proposal};
+use ironwarp_iwarp::setup::{Enhanced, Offer, READS_UNNEGOTIATED, ReadDepths, RtrKinds, Terms};
 
 use super::Lifecycle as LifecycleOf;
 use super::*;
@@ -49,15 +48,17 @@ fn target() -> ConnectTarget {
 fn initiator() -> Initiator {
     let reads = ReadDepths { ird: 1, ord: 1 };
     let enhanced = Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads };
-    let proposal = Proposal { crc: true, markers: false, enhanced: Some(enhanced), reads, ird_max: 1 };
-    Initiator::start(proposal, &[]).expect("no private data is not too long").0
+    let offer = Offer { enhanced: Some(enhanced), reads, ird_max: 1 };
+    Initiator::start(Proposal { crc: true, markers: false, offer }, &[])
+        .expect("no private data is not too long")
+        .0
 }
 
 fn negotiated() -> Negotiated {
     let reads = ReadDepths { ird: READS_UNNEGOTIATED, ord: READS_UNNEGOTIATED };
     let markers = Markers { sent: false, received: false };
-    let (rtr_to_send, rtr_awaited) = (None, RtrKinds::empty());
-    Negotiated { crc: true, markers, revision: 1, peer_reads: None, reads, rtr_to_send, rtr_awaited }
+    let terms = Terms { peer_reads: None, reads, rtr_to_send: None, rtr_awaited: RtrKinds::empty() };
+    Negotiated { crc: true, markers, revision: 1, terms }
 }
 
 /// A connection in a state.

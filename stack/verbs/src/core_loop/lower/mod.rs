@@ -11,7 +11,8 @@
 mod mpa;
 mod tcp_config;
 
-use ironwarp_iwarp::mpa::startup::{FrameBytes, PrivateDataTooLong, ReadDepths};
+use ironwarp_iwarp::mpa::startup::FrameBytes;
+use ironwarp_iwarp::setup::{PrivateDataTooLong, ReadDepths};
 use ironwarp_iwarp::{Framing, Io, Stream, StreamCallbacks, StreamError, StreamStart, Terminate};
 use ironwarp_llp::Transport;
 use ironwarp_net::{FlowHasher, IcmpError, Net, Packet, Path, TransportProtocol};
@@ -170,7 +171,7 @@ pub trait Lower: 'static {
 }
 
 /// Private data of a peer.
-pub type PeerData = ironwarp_iwarp::mpa::startup::PrivateData;
+pub type PeerData = ironwarp_iwarp::setup::PrivateData;
 
 /// The reply of a peer.
 pub enum Reply<F> {

@@ -9,10 +9,12 @@ use core::marker::PhantomData;
 use ironwarp_arch::checksum;
 use ironwarp_arch::one_pass::{BYTES_MIN, PrefixCrc};
 use ironwarp_iwarp::mpa::startup::{
-    Decision, Enhanced, FrameBytes, Initiator, Negotiated, PrivateDataTooLong, Proposal, READS_UNNEGOTIATED,
-    ReadDepths, Responder, ResponderParams, RtrKinds, StartupFault, initiator, responder,
+    Decision, FrameBytes, Initiator, Negotiated, Proposal, Responder, StartupFault, initiator, responder,
 };
 use ironwarp_iwarp::mpa::{Mpa, fpdu};
+use ironwarp_iwarp::setup::{
+    Enhanced, Offer, PrivateDataTooLong, READS_UNNEGOTIATED, ReadDepths, ResponderParams, RtrKinds, Terms,
+};
 use ironwarp_iwarp::{Io, Role, Stream, StreamCallbacks, StreamError, StreamStart, Terminate};
 use ironwarp_llp::ByteStream;
 use ironwarp_net::{FlowHasher, TransportProtocol};
@@ -128,9 +130,8 @@ impl<P: Port> Lower for MpaOverTcp<P> {
         let peer_to_peer = params.peer_to_peer.unwrap_or(config.peer_to_peer);
         let rtr = if peer_to_peer { params.rtr.unwrap_or(config.rtr()) } else { RtrKinds::empty() };
         let enhanced = (params.revision > 1).then_some(Enhanced { peer_to_peer, rtr, reads: offer });
-        let proposal =
-            Proposal { crc: config.crc, markers: config.markers, enhanced, reads, ird_max: limits.ird };
-        Initiator::start(proposal, private_data)
+        let offer = Offer { enhanced, reads, ird_max: limits.ird };
+        Initiator::start(Proposal { crc: config.crc, markers: config.markers, offer }, private_data)
     }
 
     /// RFC 6581 s10: to a peer without enhanced set-up an enhanced request is improperly formatted,
@@ -202,7 +203,7 @@ impl<P: Port> Lower for MpaOverTcp<P> {
 }
 
 fn started(role: Role, agreed: &Negotiated, sent_bytes: usize) -> Started<Mpa> {
-    let Negotiated { revision, peer_reads, reads, crc, markers, .. } = *agreed;
+    let Negotiated { revision, crc, markers, terms: Terms { peer_reads, reads, .. } } = *agreed;
     Started {
         start: StreamStart::agreed(role, agreed, sent_bytes as u64),
         negotiated: NegotiatedParams { revision, peer_reads, reads },

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::mpa::MpaFault;
+use crate::setup::{READS_UNNEGOTIATED, Rtr};
 
 /// The request of an initiator of revision 2: peer-to-peer, every kind of RTR, IRD 16 and ORD 8.
 fn enhanced() -> Enhanced {
@@ -9,7 +10,8 @@ fn enhanced() -> Enhanced {
 }
 
 fn proposal(enhanced: Enhanced) -> Proposal {
-    Proposal { enhanced: Some(enhanced), ..plain(true) }
+    let offer = Offer { enhanced: Some(enhanced), ..plain(true).offer };
+    Proposal { offer, ..plain(true) }
 }
 
 fn request(enhanced: Enhanced) -> Vec<u8> {
@@ -54,11 +56,11 @@ fn an_enhanced_reply_has_the_layout_of_rfc_6581() {
     assert_eq!((decision.revision(), decision.peer_enhanced()), (2, Some(enhanced())));
     let (reply, settled) = decision.accept(PARAMS, b"ok").unwrap();
     assert_eq!(reply[..], b"MPA ID Rep Frame\x50\x02\x00\x06\xc0\x10\xc0\x08ok"[..]);
-    assert_eq!((settled.rtr_awaited, settled.peer_reads), (RtrKinds::all(), Some(READS)));
+    assert_eq!((settled.terms.rtr_awaited, settled.terms.peer_reads), (RtrKinds::all(), Some(READS)));
     let client = Enhanced { peer_to_peer: false, ..enhanced() };
     let (reply, settled) = decode_request(&request(client)).1.accept(PARAMS, b"").unwrap();
     assert_eq!(reply[16..], [0x50, 2, 0, 4, 0, 16, 0, 8]);
-    assert_eq!(settled.rtr_awaited, RtrKinds::empty());
+    assert_eq!(settled.terms.rtr_awaited, RtrKinds::empty());
 }
 
 /// RFC 6581 s9.1: a rejection may name acceptable depths, which the initiator's application
@@ -139,8 +141,8 @@ fn the_initiators_ord_is_at_most_the_responders_ird() {
     for (said, ord) in [(0, 0), (3, 3), (8, 8), (9, 8), (0x3ffe, 8), (0x3fff, 8)] {
         let [high, low] = (0x8000 | said as u16).to_be_bytes();
         let (agreed, fault) = replied(proposal(enhanced()), [high, low, 0x80, 0]);
-        assert_eq!((agreed.reads, fault), (ReadDepths { ird: 16, ord }, None));
-        assert_eq!(agreed.peer_reads, Some(ReadDepths { ird: said as u16, ord: 0 }));
+        assert_eq!((agreed.terms.reads, fault), (ReadDepths { ird: 16, ord }, None));
+        assert_eq!(agreed.terms.peer_reads, Some(ReadDepths { ird: said as u16, ord: 0 }));
     }
 }
 
@@ -148,11 +150,12 @@ fn the_initiators_ord_is_at_most_the_responders_ird() {
 /// ends the connection with code 6.
 #[test]
 fn an_initiator_without_the_resources_fails_with_code_6() {
-    let few = Proposal { reads: ReadDepths { ird: 4, ord: 8 }, ird_max: 16, ..proposal(enhanced()) };
+    let offer = Offer { enhanced: Some(enhanced()), reads: ReadDepths { ird: 4, ord: 8 }, ird_max: 16 };
+    let few = Proposal { offer, ..plain(true) };
     let outcome = |ord: u16| {
         let [high, low] = (0x8000 | ord).to_be_bytes();
         let (agreed, fault) = replied(few, [0x80, 8, high, low]);
-        (agreed.reads.ird, fault)
+        (agreed.terms.reads.ird, fault)
     };
     assert_eq!(outcome(0), (4, None));
     assert_eq!(outcome(4), (4, None));
@@ -168,7 +171,7 @@ fn an_initiator_without_the_resources_fails_with_code_6() {
 fn an_initiator_sends_an_indication_that_both_sides_support() {
     let sent = |octets| {
         let (agreed, fault) = replied(proposal(enhanced()), octets);
-        (agreed.rtr_to_send, fault)
+        (agreed.terms.rtr_to_send, fault)
     };
     assert_eq!(sent([0xc0, 8, 0xc0, 0]), (Some(Rtr::Write), None));
     assert_eq!(sent([0x80, 8, 0x40, 0]), (Some(Rtr::Read), None));
@@ -181,9 +184,9 @@ fn an_initiator_sends_an_indication_that_both_sides_support() {
     assert_eq!(sent([0x40, 8, 0xc0, 0]), (None, None), "without A no indication is awaited");
     let writes = Enhanced { rtr: RtrKinds::WRITE, ..enhanced() };
     let (agreed, fault) = replied(proposal(writes), [0xc0, 8, 0x40, 0]);
-    assert_eq!((agreed.rtr_to_send, fault), (None, Some(MpaFault::NoMatchingRtr)));
+    assert_eq!((agreed.terms.rtr_to_send, fault), (None, Some(MpaFault::NoMatchingRtr)));
     let client = Enhanced { peer_to_peer: false, ..enhanced() };
-    assert_eq!(replied(proposal(client), [0x80, 8, 0x80, 0]).0.rtr_to_send, None);
+    assert_eq!(replied(proposal(client), [0x80, 8, 0x80, 0]).0.terms.rtr_to_send, None);
 }
 
 /// RFC 6581 s9.2: the initiator's kinds that the responder accepts, or the responder's own if there
@@ -195,7 +198,7 @@ fn a_responder_names_the_indications_that_both_sides_support() {
         let (reply, settled) =
             decode_request(&request).1.accept(ResponderParams { rtr: ours, ..PARAMS }, b"").unwrap();
         let said = Enhanced::decode(*reply[20..].first_chunk().unwrap());
-        assert_eq!(said.rtr, settled.rtr_awaited);
+        assert_eq!(said.rtr, settled.terms.rtr_awaited);
         said.rtr
     };
     let (send, write, read) = (RtrKinds::SEND, RtrKinds::WRITE, RtrKinds::READ);
@@ -215,7 +218,7 @@ fn a_responder_raises_its_ird_for_the_only_possible_indication() {
     let answered = |rtr| {
         let request = request(Enhanced { rtr, reads: ReadDepths::default(), ..enhanced() });
         let (reply, settled) = decode_request(&request).1.accept(none, b"").unwrap();
-        (Enhanced::decode(*reply[20..].first_chunk().unwrap()).rtr, settled.reads.ird)
+        (Enhanced::decode(*reply[20..].first_chunk().unwrap()).rtr, settled.terms.reads.ird)
     };
     assert_eq!(answered(RtrKinds::READ), (RtrKinds::READ, 1));
     assert_eq!(answered(RtrKinds::READ | RtrKinds::WRITE), (RtrKinds::WRITE, 0));
@@ -237,10 +240,13 @@ fn a_responder_names_an_indication_that_it_excludes_only_if_no_other_is_possible
                 let context = format!("{theirs:?} {ours:?} {reads:?} IRD {ird}: {named:?}");
                 let impossible = ours == RtrKinds::READ && ird == 0 && ord == READS_UNNEGOTIATED;
                 match impossible {
-                    true => assert_eq!((named, settled.reads.ird), (RtrKinds::WRITE, 0), "{context}"),
+                    true => assert_eq!((named, settled.terms.reads.ird), (RtrKinds::WRITE, 0), "{context}"),
                     false => assert!(!named.is_empty() && ours.contains(named), "{context}"),
                 }
-                assert!(settled.reads.ird > 0 || !named.contains(RtrKinds::READ), "a Read has its place");
+                assert!(
+                    settled.terms.reads.ird > 0 || !named.contains(RtrKinds::READ),
+                    "a Read has its place"
+                );
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::mpa::MpaFault;
+use crate::setup::{READS_UNNEGOTIATED, Rtr};
 
 /// Read depths to test: none, one, a few, many, the maximum, one more, not negotiated.
 const DEPTHS: [u16; 7] = [0, 1, 4, 15, 16, 17, READS_UNNEGOTIATED];
@@ -62,16 +63,17 @@ fn oracle(offer: ReadDepths, own: ReadDepths) -> Outcome {
 fn implementation(offer: ReadDepths, own: ReadDepths) -> Outcome {
     let enhanced = Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads: offer };
     let reads = ReadDepths { ird: local(offer.ird), ord: local(offer.ord) };
-    let proposal = Proposal { enhanced: Some(enhanced), reads, ird_max: PLACES, ..plain(true) };
+    let proposal =
+        Proposal { offer: Offer { enhanced: Some(enhanced), reads, ird_max: PLACES }, ..plain(true) };
     let (initiator, request) = Initiator::start(proposal, b"").unwrap();
     let params = ResponderParams { reads: own, rtr: RtrKinds::all() };
     let (reply, responder) = decode_request(&request).1.accept(params, b"").unwrap();
     let said = Enhanced::decode(*reply[20..].first_chunk().unwrap()).reads;
     let progress = initiator.on_bytes(&mut Bytes(reply.to_vec()));
     let initiator::Progress::Accepted { agreed, fault, .. } = progress else { panic!("{progress:?}") };
-    assert_eq!(agreed.peer_reads, Some(said));
-    assert_eq!(responder.peer_reads, Some(offer));
-    Outcome { reply: said, initiator: agreed.reads, responder: responder.reads, fault }
+    assert_eq!(agreed.terms.peer_reads, Some(said));
+    assert_eq!(responder.terms.peer_reads, Some(offer));
+    Outcome { reply: said, initiator: agreed.terms.reads, responder: responder.terms.reads, fault }
 }
 
 fn depths() -> impl Iterator<Item = ReadDepths> {
@@ -103,19 +105,20 @@ fn every_reply_matches_the_table() {
         for reply in depths() {
             let enhanced = Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads: offer };
             let reads = ReadDepths { ird: local(offer.ird), ord: local(offer.ord) };
-            let proposal = Proposal { enhanced: Some(enhanced), reads, ird_max: PLACES, ..plain(true) };
+            let proposal =
+                Proposal { offer: Offer { enhanced: Some(enhanced), reads, ird_max: PLACES }, ..plain(true) };
             let (initiator, _) = Initiator::start(proposal, b"").unwrap();
             let said = Enhanced { reads: reply, ..enhanced }.encode();
             let progress = initiator.on_bytes(&mut Bytes(reply_with(0x50, 2, &said)));
             let initiator::Progress::Accepted { agreed, fault, .. } = progress else { panic!() };
             assert!(
-                agreed.reads.ord <= reads.ord
-                    && (reply.ird == READS_UNNEGOTIATED || agreed.reads.ord <= reply.ird)
+                agreed.terms.reads.ord <= reads.ord
+                    && (reply.ird == READS_UNNEGOTIATED || agreed.terms.reads.ord <= reply.ird)
             );
             let lacking = reply.ord != READS_UNNEGOTIATED && reply.ord > reads.ird.max(PLACES);
             assert_eq!(fault, lacking.then_some(MpaFault::InsufficientIrd));
             if fault.is_none() && reply.ord != READS_UNNEGOTIATED {
-                assert!(agreed.reads.ird >= reply.ord);
+                assert!(agreed.terms.reads.ird >= reply.ord);
             }
         }
     }
@@ -130,7 +133,8 @@ fn every_pair_of_indications_matches_the_table() {
         for (offered, accepted) in sets().flat_map(|offered| sets().map(move |accepted| (offered, accepted)))
         {
             let enhanced = Enhanced { peer_to_peer, rtr: offered, reads: READS };
-            let proposal = Proposal { enhanced: Some(enhanced), ..plain(true) };
+            let offer = Offer { enhanced: Some(enhanced), ..plain(true).offer };
+            let proposal = Proposal { offer, ..plain(true) };
             let (initiator, request) = Initiator::start(proposal, b"").unwrap();
             let params = ResponderParams { reads: ReadDepths { ird, ord: 4 }, rtr: accepted };
             let (reply, responder) = decode_request(&request).1.accept(params, b"").unwrap();
@@ -138,21 +142,21 @@ fn every_pair_of_indications_matches_the_table() {
             // "the responder MUST set Control Flag A" as the request has it.
             assert_eq!(said.peer_to_peer, peer_to_peer);
             assert_eq!(said.rtr.is_empty(), !peer_to_peer, "at least one kind");
-            assert_eq!(responder.rtr_awaited, said.rtr);
+            assert_eq!(responder.terms.rtr_awaited, said.rtr);
             let progress = initiator.on_bytes(&mut Bytes(reply.to_vec()));
             let initiator::Progress::Accepted { agreed, fault, .. } = progress else { panic!() };
             let able = if accepted.is_empty() { RtrKinds::all() } else { accepted };
             let may = peer_to_peer && able.intersects(offered);
-            assert_eq!(agreed.rtr_to_send.is_some(), may, "{offered:?} and {accepted:?}, IRD {ird}");
+            assert_eq!(agreed.terms.rtr_to_send.is_some(), may, "{offered:?} and {accepted:?}, IRD {ird}");
             assert_eq!(fault, (peer_to_peer && !may).then_some(MpaFault::NoMatchingRtr));
-            if let Some(rtr) = agreed.rtr_to_send {
+            if let Some(rtr) = agreed.terms.rtr_to_send {
                 let kind = match rtr {
                     Rtr::Send => RtrKinds::SEND,
                     Rtr::Write => RtrKinds::WRITE,
                     Rtr::Read => RtrKinds::READ,
                 };
                 assert!(said.rtr.contains(kind) && offered.contains(kind) && able.contains(kind));
-                assert!(rtr != Rtr::Read || responder.reads.ird > 0, "the IRD allows the Read");
+                assert!(rtr != Rtr::Read || responder.terms.reads.ird > 0, "the IRD allows the Read");
             }
         }
     }

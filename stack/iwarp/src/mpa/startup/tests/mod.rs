@@ -7,9 +7,9 @@ mod matrix;
 use ironwarp_llp::{ByteStream, UnitSource};
 use proptest::prelude::*;
 
-use super::enhanced::Enhanced;
 use super::frame::{Frame, HEADER_BYTES, Kind};
 use super::*;
+use crate::setup::{Enhanced, Offer, PrivateData, PrivateDataTooLong, ReadDepths, ResponderParams, RtrKinds};
 
 /// In-order bytes in one piece.
 struct Bytes(Vec<u8>);
@@ -55,7 +55,8 @@ const PARAMS: ResponderParams = ResponderParams { reads: READS, rtr: RtrKinds::a
 
 /// An initiator of revision 1.
 fn plain(crc: bool) -> Proposal {
-    Proposal { crc, markers: false, enhanced: None, reads: READS, ird_max: 16 }
+    let offer = Offer { enhanced: None, reads: READS, ird_max: 16 };
+    Proposal { crc, markers: false, offer }
 }
 
 /// The terms of two sides of revision 1 without markers.
@@ -64,10 +65,7 @@ fn agreed(crc: bool) -> Negotiated {
         crc,
         markers: Markers::default(),
         revision: 1,
-        peer_reads: None,
-        reads: READS,
-        rtr_to_send: None,
-        rtr_awaited: RtrKinds::empty(),
+        terms: Terms { peer_reads: None, reads: READS, rtr_to_send: None, rtr_awaited: RtrKinds::empty() },
     }
 }
 
