@@ -7,7 +7,7 @@ BUILD_PACKAGES=(build-essential pkg-config libdpdk-dev libclang-dev)
 VERBS_PACKAGES=(libibverbs-dev librdmacm-dev)
 # Programs that run over that replacement.
 VERBS_PROGRAMS=(rdmacm-utils ibverbs-utils perftest qperf fio libfabric-bin openmpi-bin libopenmpi-dev python3-pyverbs)
-TEST_PACKAGES=(iproute2 iputils-ping procps ethtool tshark python3 "${VERBS_PACKAGES[@]}" "${VERBS_PROGRAMS[@]}")
+TEST_PACKAGES=(iproute2 iputils-ping procps ethtool tshark python3 libusrsctp-dev "${VERBS_PACKAGES[@]}" "${VERBS_PROGRAMS[@]}")
 # The packages for counting instructions.
 COUNTS_PACKAGES=(valgrind)
 # A virtual machine for Linux siw, and the build tools of its kernel module and image.
