@@ -163,14 +163,23 @@ static bool drive(void)
 {
 	const char *scenario = opt.scenario;
 
-	for (int each = 0; each < opt.sessions && opt.is_active; each++)
-		session_initiate(&sessions[each]);
-	if (!step_until(is_replied, 0) || sessions[0].state != ESTABLISHED)
-		return !strcmp(opt.expect, reply_name());
+	bool is_replied_to;
+
+	for (int each = 0; each < opt.sessions; each++) {
+		if (opt.is_active)
+			session_initiate(&sessions[each]);
+		else if (sessions[each].state == CLOSED)
+			sessions[each].state = IDLE;
+	}
+	is_replied_to = step_until(is_replied, 0);
+	if (strcmp(opt.expect, "abort") && strcmp(opt.expect, reply_name()))
+		return false;
+	if (sessions[0].state == REFUSED)
+		return is_replied_to;
 	last_chunk_ms = now_ms();
 	if (!strcmp(opt.expect, "abort"))
-		return !scenario_run(0) && transport.is_aborted;
-	if (strcmp(opt.expect, "accept") || !scenario_run(0))
+		return (!is_replied_to || !scenario_run(0)) && transport.is_aborted;
+	if (!is_replied_to || !scenario_run(0))
 		return false;
 	for (int each = 0; each < opt.sessions; each++)
 		if (!tear_down(each))
@@ -204,6 +213,15 @@ static bool drive_bad(void)
 	return strcmp(opt.expect, "accept") ? !strcmp(opt.expect, reply) : !strcmp(reply, "abort") || !strcmp(reply, "terminate");
 }
 
+/* RFC 5043 s6.6: a stream is used again only when nothing of its old session is outstanding. */
+static bool may_initiate(void)
+{
+	for (int each = 0; each < opt.sessions; each++)
+		if (sessions[each].state != IDLE && sessions[each].state != CLOSED)
+			return false;
+	return is_quiet(0);
+}
+
 static bool is_idle(void)
 {
 	for (int each = 0; each < opt.streams; each++)
@@ -214,11 +232,17 @@ static bool is_idle(void)
 
 static bool respond(void)
 {
-	for (int each = 0; each < opt.sessions && opt.is_active; each++)
-		session_initiate(&sessions[each]);
+	int rounds = 0;
+
 	/* The driving end shuts the association down, unless it leaves it for other sessions. */
-	while (!transport.is_lost && !is_idle())
-		step(100);
+	while (!transport.is_lost && !is_idle()) {
+		if (opt.is_active && rounds < opt.repeat && may_initiate()) {
+			rounds++;
+			for (int each = 0; each < opt.sessions; each++)
+				session_initiate(&sessions[each]);
+		}
+		step(rounds < opt.repeat ? 10 : 100);
+	}
 	return !transport.is_aborted || !strcmp(opt.expect, "abort");
 }
 

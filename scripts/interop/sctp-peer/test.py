@@ -166,6 +166,11 @@ class Operations(Case):
             for _, responder in self.in_both_roles(f"--scenario {operation} --size 30000 --shuffle 32", "--shuffle 32"):
                 self.assertGreater(responder.result["out_of_order"], 10)
 
+    def test_the_ddp_ssn_wraps(self):
+        ask = "--scenario write --size 16000000 --depth 2 --count 6 --shuffle 60 --limit 50"
+        _, responder = self.both_well(ask, "--bytes 32000000")
+        self.assertGreater(responder.result["chunks_in"], 1 << 16)
+
     def test_ipv6(self):
         self.both_well("--scenario write --size 5000", family=6)
 
@@ -241,8 +246,12 @@ class Streams(Case):
         self.both_well("--scenario bad-write --sessions 3", "--streams 3")
 
     def test_a_stream_is_used_again(self):
-        _, responder = self.both_well("--scenario send --sessions 2 --repeat 5", "--streams 2")
-        self.assertEqual(responder.result["sessions"], 10)
+        for _, responder in self.in_both_roles("--scenario send --sessions 2 --repeat 5", "--sessions 2 --repeat 5"):
+            self.assertEqual(responder.result["sessions"], 10)
+
+    def test_a_session_that_nobody_initiates_is_a_failure(self):
+        driver, _ = pair("--scenario write --sessions 2 --limit 2", "--sessions 1", driver_serves=True)
+        self.assertEqual((driver.code, driver.result["ok"]), (1, False))
 
 
 class Rules(Case):

@@ -19,6 +19,7 @@
 #include <fcntl.h>
 #include <netinet/sctp.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/uio.h>
 typedef int handle;
 #define NO_HANDLE (-1)
@@ -89,6 +90,8 @@ static ssize_t send_message(const uint8_t *data, size_t length, struct sctp_sndi
 
 void transport_start(void)
 {
+	/* A send behind the end of the association is an error with a number. */
+	signal(SIGPIPE, SIG_IGN);
 }
 
 void transport_stop(void)
@@ -433,7 +436,8 @@ bool transport_send(uint16_t stream, uint32_t ppid, bool is_unordered, const uin
 	if (errno == EWOULDBLOCK || errno == EAGAIN || errno == ENOBUFS)
 		return false;
 	/* The notification of what happened to the association follows. */
-	if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN || errno == ENOENT)
+	if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN || errno == ESHUTDOWN ||
+	    errno == ENOENT)
 		return true;
 	fail("a chunk of %zu octets on stream %u: %s", length, stream, strerror(errno));
 }
