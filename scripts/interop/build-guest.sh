@@ -18,14 +18,14 @@ root=$out/root
 # The guest's programs, and the compiler of its verbs program. apt adds their dependencies.
 GUEST_PACKAGES=(busybox-static kmod iproute2 ethtool libibverbs1 ibverbs-providers librdmacm1 rdmacm-utils
     perftest qemu-guest-agent)
-GUEST_LIBRARIES=(libibverbs-dev librdmacm-dev)
+GUEST_LIBRARIES=(libibverbs-dev librdmacm-dev libsctp-dev)
 # The storage programs. Only these files and the libraries that they load are kept: fio's packages bring storage clusters.
 STORAGE_PACKAGES=(nvme-cli fio e2fsprogs)
 STORAGE_FILES=(/usr/sbin/nvme /usr/bin/fio /sbin/mke2fs /sbin/e2fsck)
 # Modules that the guest may load, with their dependencies.
 MODULES=(virtio_pci virtio_net virtio_console virtio_rng ib_uverbs rdma_ucm sch_netem sch_ingress cls_matchall
     act_mirred ifb veth siw uio_pci_generic vfio-pci e1000e
-    nvme-rdma nvme-tcp nvmet-rdma nvmet-tcp brd null_blk ext4)
+    nvme-rdma nvme-tcp nvmet-rdma nvmet-tcp brd null_blk ext4 sctp)
 SIW_FILES=(Makefile iwarp.h siw.h siw_cm.c siw_cm.h siw_cq.c siw_main.c siw_mem.c siw_mem.h siw_qp.c siw_qp_rx.c
     siw_qp_tx.c siw_verbs.c siw_verbs.h)
 # Constants of the kernel's source that become parameters.
@@ -161,8 +161,12 @@ finish_root() {
     done
 }
 
-# The verbs program is compiled here against the guest's own libraries.
+# The verbs program is compiled here against the guest's own libraries; the peer for SCTP over the kernel's, and once more over
+# usrsctp for this side of the wire.
 build_programs() {
+    local libraries=$out/libraries/usr
+    make -s -C "$here/sctp-peer" OUT="$out" CFLAGS="-O1 -I$libraries/include -L$libraries/lib/x86_64-linux-gnu" all kernel
+    cmp -s "$out/sctp-peer-kernel" "$root/usr/bin/sctp-peer" || cp "$out/sctp-peer-kernel" "$root/usr/bin/sctp-peer"
     [ "$root/usr/bin/peer" -nt "$here/guest/peer.c" ] && return
     gcc -O1 -Wall -Werror -I"$out/libraries/usr/include" -L"$root/usr/lib/x86_64-linux-gnu" \
         -Wl,-rpath-link,"$root/usr/lib/x86_64-linux-gnu" -o "$root/usr/bin/peer" \
@@ -171,7 +175,8 @@ build_programs() {
 
 build_image() {
     local image=$out/guest.cpio
-    [ "$image" -nt "$root/ready" ] && [ "$image" -nt "$here/guest/init" ] && [ "$image" -nt "$root/usr/bin/peer" ] && return
+    [ "$image" -nt "$root/ready" ] && [ "$image" -nt "$here/guest/init" ] && [ "$image" -nt "$root/usr/bin/peer" ] &&
+        [ "$image" -nt "$root/usr/bin/sctp-peer" ] && return
     install -m 755 "$here/guest/init" "$root/init"
     (cd "$root" && find . | cpio -o -H newc --quiet -R 0:0) >"$image.new"
     mv "$image.new" "$image"

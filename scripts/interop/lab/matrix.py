@@ -59,6 +59,8 @@ class Lab:
 
     def __init__(self, image, programs, folder, device, archive=None, storage=False, seconds=None):
         self.programs, self.folder, self.device, self.archive = programs, folder, device, archive
+        # The independent peer for SCTP, on this side of the wire.
+        self.sctp_peer = image / "sctp-peer"
         # How long the cells of storage that bear faults write and compare; of their own choice without it.
         self.seconds = seconds
         self.fabric = Fabric(device, folder)
