@@ -25,6 +25,7 @@
 //! parameters of the data path: no call through them is dynamic.
 #![forbid(unsafe_code)]
 
+mod arena;
 mod events;
 mod ids;
 mod lent;
@@ -35,6 +36,7 @@ mod transport;
 
 use core::ops::Range;
 
+pub use arena::{Arena, EmergencyGrant, List, NIL};
 pub use events::{Blocked, Events, Transmitted};
 pub use ids::{ConnId, ConnectError, ListenError, ListenerId};
 pub use lent::{Arrival, Lent, PayloadReader};

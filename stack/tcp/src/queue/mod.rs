@@ -4,7 +4,6 @@
 //! connection costs a list head, and one number bounds the frames that TCP withholds from the
 //! pools. Nothing is allocated after construction.
 
-mod arena;
 mod piece;
 mod retained;
 mod rx;
@@ -13,7 +12,8 @@ mod rx_pressure;
 mod rx_tests;
 mod shortage;
 
-pub(crate) use arena::{Arena, List, NIL};
+pub(crate) use ironwarp_llp::{Arena, List, NIL};
+
 pub(crate) use piece::Piece;
 pub(crate) use retained::{Unit, UnitState};
 pub(crate) use rx::RxQueues;

@@ -10,7 +10,7 @@
 
 use ironwarp_types::Nanos;
 
-use super::arena::EmergencyGrant;
+use ironwarp_llp::EmergencyGrant;
 
 /// The time limit. An FPDU of 64 KiB takes this long at 52 kbit/s. A peer whose bytes are refused
 /// waits longer before it aborts.

@@ -6,7 +6,7 @@
 //! by name. With it at least one list can complete and empty itself when all are blocked.
 
 /// No node.
-pub(crate) const NIL: u32 = u32::MAX;
+pub const NIL: u32 = u32::MAX;
 
 struct Node<T> {
     value: Option<T>,
@@ -27,7 +27,7 @@ impl<T> Node<T> {
 }
 
 /// The nodes of all lists of one kind.
-pub(crate) struct Arena<T> {
+pub struct Arena<T> {
     nodes: Box<[Node<T>]>,
     free: u32,
     shared: u32,
@@ -41,16 +41,16 @@ pub(crate) struct Arena<T> {
 
 /// The current or most recent grant of the emergency reserve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct EmergencyGrant {
+pub struct EmergencyGrant {
     /// The owner of the list, as it was named.
-    pub(crate) owner: u32,
+    pub owner: u32,
     /// Distinguishes this grant from others.
-    pub(crate) grant_id: u32,
+    pub grant_id: u32,
 }
 
 /// A list's ends and length.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct List {
+pub struct List {
     head: u32,
     tail: u32,
     len: u16,
@@ -67,38 +67,42 @@ impl Default for List {
 
 impl List {
     /// An empty list. [`Arena::new`] takes the sum of all reserves.
-    pub(crate) const fn with_reserve(reserve: u16) -> Self {
+    pub const fn with_reserve(reserve: u16) -> Self {
         List { head: NIL, tail: NIL, len: 0, reserve, emergency_nodes: 0 }
     }
 
-    pub(crate) fn len(&self) -> u16 {
+    /// Returns the number of values.
+    pub fn len(&self) -> u16 {
         self.len
     }
 
+    /// Returns whether it has no value.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
+    /// Returns the node of the first value, or [`NIL`].
     #[inline]
-    pub(crate) fn head(&self) -> u32 {
+    pub fn head(&self) -> u32 {
         self.head
     }
 
+    /// Returns the node of the last value, or [`NIL`].
     #[inline]
-    pub(crate) fn tail(&self) -> u32 {
+    pub fn tail(&self) -> u32 {
         self.tail
     }
 }
 
 impl<T> Arena<T> {
     /// Creates an arena of `reserved` nodes, the sum of its lists' reserves, and `shared` more.
-    pub(crate) fn new(reserved: u32, shared: u32) -> Self {
+    pub fn new(reserved: u32, shared: u32) -> Self {
         Arena::with_emergency_reserve(reserved, shared, 0)
     }
 
     /// Creates an arena with an additional `emergency_reserve` nodes for one list at a time.
-    pub(crate) fn with_emergency_reserve(reserved: u32, shared: u32, emergency_reserve: u16) -> Self {
+    pub fn with_emergency_reserve(reserved: u32, shared: u32, emergency_reserve: u16) -> Self {
         let emergency_reserve = u32::from(emergency_reserve);
         let count = reserved.saturating_add(shared).saturating_add(emergency_reserve).min(NIL - 1);
         let chained = |at: u32| Node { value: None, next: if at + 1 < count { at + 1 } else { NIL } };
@@ -115,13 +119,13 @@ impl<T> Arena<T> {
     }
 
     /// Returns the arena with its fast path on or off.
-    pub(crate) fn with_fast_path(self, on: bool) -> Self {
+    pub fn with_fast_path(self, on: bool) -> Self {
         Arena { fast_path: on, ..self }
     }
 
     /// Appends a value and returns its node.
     #[inline]
-    pub(crate) fn push_back(&mut self, list: &mut List, value: T) -> Result<u32, T> {
+    pub fn push_back(&mut self, list: &mut List, value: T) -> Result<u32, T> {
         if !self.has_room(list) {
             return Err(value);
         }
@@ -131,7 +135,7 @@ impl<T> Arena<T> {
 
     /// [`Arena::push_back`] into an empty list.
     #[inline(always)]
-    pub(crate) fn push_single(&mut self, list: &mut List, value: T) -> Result<(), T> {
+    pub fn push_single(&mut self, list: &mut List, value: T) -> Result<(), T> {
         debug_assert!(list.is_empty() && self.has_room(list));
         let at = self.free;
         let Some(node) = self.nodes.get_mut(at as usize) else { return Err(value) };
@@ -144,7 +148,7 @@ impl<T> Arena<T> {
     }
 
     /// Inserts a value after the node `prev` of this list, or first when `prev` is [`NIL`].
-    pub(crate) fn insert_after(&mut self, list: &mut List, prev: u32, value: T) -> Result<u32, T> {
+    pub fn insert_after(&mut self, list: &mut List, prev: u32, value: T) -> Result<u32, T> {
         if !self.has_room(list) {
             return Err(value);
         }
@@ -155,7 +159,7 @@ impl<T> Arena<T> {
     /// Appends a value in a node of the emergency reserve, unless another list holds some of it.
     /// `owner` names the list's owner.
     #[cold]
-    pub(crate) fn push_back_emergency(&mut self, list: &mut List, value: T, owner: u32) -> Result<u32, T> {
+    pub fn push_back_emergency(&mut self, list: &mut List, value: T, owner: u32) -> Result<u32, T> {
         let ours = list.emergency_nodes > 0 || self.emergency_left == self.emergency_reserve;
         if !ours || self.emergency_left == 0 || list.len == u16::MAX {
             return Err(value);
@@ -197,13 +201,13 @@ impl<T> Arena<T> {
 
     /// Removes and returns the first value.
     #[inline]
-    pub(crate) fn pop_front(&mut self, list: &mut List) -> Option<T> {
+    pub fn pop_front(&mut self, list: &mut List) -> Option<T> {
         self.remove_after(list, NIL)
     }
 
     /// Removes the value after the node `prev`, or the first when `prev` is [`NIL`].
     #[inline]
-    pub(crate) fn remove_after(&mut self, list: &mut List, prev: u32) -> Option<T> {
+    pub fn remove_after(&mut self, list: &mut List, prev: u32) -> Option<T> {
         let at = self.next_in(list, prev);
         let free = self.free;
         let node = self.nodes.get_mut(at as usize)?;
@@ -227,7 +231,7 @@ impl<T> Arena<T> {
     /// Removes and drops values from the front while `is_done` returns true for the value and its
     /// node. The nodes are freed as one chain, and no value is moved.
     #[inline(always)]
-    pub(crate) fn drop_front_while(&mut self, list: &mut List, mut is_done: impl FnMut(&T, u32) -> bool) {
+    pub fn drop_front_while(&mut self, list: &mut List, mut is_done: impl FnMut(&T, u32) -> bool) {
         if list.len == 1 && list.emergency_nodes == 0 && self.fast_path {
             return self.drop_single_if(list, is_done);
         }
@@ -278,89 +282,89 @@ impl<T> Arena<T> {
     }
 
     /// Removes everything.
-    pub(crate) fn clear(&mut self, list: &mut List) {
+    pub fn clear(&mut self, list: &mut List) {
         self.drop_front_while(list, |_, _| true);
     }
 
     /// Returns the first value.
     #[inline]
-    pub(crate) fn front(&self, list: &List) -> Option<&T> {
+    pub fn front(&self, list: &List) -> Option<&T> {
         self.value(list.head)
     }
 
     /// Returns the first value for modification.
     #[inline]
-    pub(crate) fn front_mut(&mut self, list: &List) -> Option<&mut T> {
+    pub fn front_mut(&mut self, list: &List) -> Option<&mut T> {
         self.value_mut(list.head)
     }
 
     /// Returns the last value for modification.
     #[inline]
-    pub(crate) fn back_mut(&mut self, list: &List) -> Option<&mut T> {
+    pub fn back_mut(&mut self, list: &List) -> Option<&mut T> {
         self.value_mut(list.tail)
     }
 
     /// Returns the value of a node.
     #[inline]
-    pub(crate) fn value(&self, at: u32) -> Option<&T> {
+    pub fn value(&self, at: u32) -> Option<&T> {
         self.nodes.get(at as usize)?.value.as_ref()
     }
 
     /// Returns the value of a node for modification.
     #[inline]
-    pub(crate) fn value_mut(&mut self, at: u32) -> Option<&mut T> {
+    pub fn value_mut(&mut self, at: u32) -> Option<&mut T> {
         self.nodes.get_mut(at as usize)?.value.as_mut()
     }
 
     /// Returns the node after a node.
     #[inline]
-    pub(crate) fn next(&self, at: u32) -> u32 {
+    pub fn next(&self, at: u32) -> u32 {
         self.nodes.get(at as usize).map_or(NIL, |node| node.next)
     }
 
     /// Iterates over the values.
-    pub(crate) fn iter(&self, list: &List) -> impl Iterator<Item = &T> {
+    pub fn iter(&self, list: &List) -> impl Iterator<Item = &T> {
         self.iter_from(list.head)
     }
 
     /// Iterates over the values from the node `at` on; none when it is [`NIL`].
-    pub(crate) fn iter_from(&self, at: u32) -> impl Iterator<Item = &T> {
+    pub fn iter_from(&self, at: u32) -> impl Iterator<Item = &T> {
         let first = Some(at).filter(|&at| at != NIL);
         core::iter::successors(first, |&at| Some(self.next(at)).filter(|&next| next != NIL))
             .filter_map(|at| self.value(at))
     }
 
     /// Returns the number of nodes that hold a value.
-    pub(crate) fn in_use(&self) -> usize {
+    pub fn in_use(&self) -> usize {
         self.nodes.iter().filter(|node| node.value.is_some()).count()
     }
 
     /// Returns whether the list may take another node.
     #[inline]
-    pub(crate) fn has_room(&self, list: &List) -> bool {
+    pub fn has_room(&self, list: &List) -> bool {
         list.len < u16::MAX && (list.len - list.emergency_nodes < list.reserve || self.shared_left > 0)
     }
 
     /// [`Arena::has_room`] for an empty list.
     #[inline(always)]
-    pub(crate) fn has_room_for_single(&self, list: &List) -> bool {
+    pub fn has_room_for_single(&self, list: &List) -> bool {
         debug_assert!(list.is_empty());
         list.reserve > 0 || self.shared_left > 0
     }
 
     /// Returns the current grant of the emergency reserve.
-    pub(crate) fn emergency_reserve(&self) -> Option<EmergencyGrant> {
+    pub fn emergency_reserve(&self) -> Option<EmergencyGrant> {
         (self.emergency_left < self.emergency_reserve).then_some(self.emergency_grant)
     }
 
     /// Returns whether more than half of the shared nodes are in use.
-    pub(crate) fn is_half_used(&self) -> bool {
+    pub fn is_half_used(&self) -> bool {
         self.shared_left <= self.shared.div_ceil(2)
     }
 
     /// Returns whether more than three quarters of the shared nodes are in use.
     #[inline]
-    pub(crate) fn is_under_pressure(&self) -> bool {
+    pub fn is_under_pressure(&self) -> bool {
         self.shared_left < self.shared.div_ceil(4)
     }
 
