@@ -1,10 +1,12 @@
 //! The state of an association (RFC 9260 s4 and s14.2).
 
-use ironwarp_llp::ListenerId;
+use ironwarp_llp::{ConnId, ListenerId};
 use ironwarp_net::{Packet, Path};
 use ironwarp_port::{Frame, Port};
-use ironwarp_types::{Flow, Nanos};
+use ironwarp_types::{Flow, Nanos, Seq};
 
+use crate::SctpConfig;
+use crate::inbound::Inbound;
 use crate::output::{Io, Route, write_init, write_unrecognized};
 use crate::packet::{CauseCode, Chunk, ChunkType, Init, InitFixed, PacketView, Parameter, Tlvs};
 
@@ -40,7 +42,7 @@ impl State {
 
 pub(crate) struct Association<F> {
     pub(crate) state: State,
-    pub(crate) slot: u32,
+    pub(crate) id: ConnId,
     pub(crate) flow: Flow,
     pub(crate) hash: u32,
     pub(crate) path: Path,
@@ -57,9 +59,57 @@ pub(crate) struct Association<F> {
     /// Retransmissions in this state.
     pub(crate) tries: u8,
     pub(crate) rto: Nanos,
+    pub(crate) inbound: Inbound,
+    pub(crate) timers: Timers,
+}
+
+/// When the timers of an association expire. [`Nanos::MAX`]: not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timers {
+    /// T1-init, T1-cookie or T2-shutdown.
+    pub(crate) state: Nanos,
+    /// SACK.Delay.
+    pub(crate) ack: Nanos,
+    /// T5-shutdown-guard.
+    pub(crate) guard: Nanos,
+}
+
+impl Timers {
+    pub(crate) const STOPPED: Timers = Timers { state: Nanos::MAX, ack: Nanos::MAX, guard: Nanos::MAX };
+
+    /// Returns when the next one expires.
+    pub(crate) fn next(&self) -> Nanos {
+        self.state.min(self.ack).min(self.guard)
+    }
 }
 
 impl<F: Frame> Association<F> {
+    /// Returns an association in COOKIE-WAIT. `insert` gives it its id.
+    pub(crate) fn new(
+        flow: Flow,
+        hash: u32,
+        path: Path,
+        listener: Option<ListenerId>,
+        local: InitFixed,
+    ) -> Self {
+        Association {
+            state: State::CookieWait,
+            id: ConnId { slot: 0, generation: 0 },
+            flow,
+            hash,
+            path,
+            listener,
+            local,
+            peer: InitFixed::default(),
+            adaptation_code_point: None,
+            init_ack: None,
+            tries: 0,
+            rto: Nanos::ZERO,
+            inbound: Inbound::new(Seq(0), local.a_rwnd, 0),
+            timers: Timers::STOPPED,
+        }
+    }
+
     /// RFC 9260 s8.5 and s8.5.1: returns whether a packet with this tag is of this association.
     /// With the T bit the tag is the one that we send.
     pub(crate) fn accepts_tag(&self, tag: u32, reflected: bool) -> bool {
@@ -69,8 +119,12 @@ impl<F: Frame> Association<F> {
     /// Enters a state, sends its chunk, and starts its timer.
     pub(crate) fn enter<P: Port<Frame = F>>(&mut self, state: State, io: &mut Io<'_, P>) {
         (self.state, self.tries, self.rto) = (state, 0, io.shared.config.rto_initial);
+        if state == State::ShutdownSent {
+            // RFC 9260 s9.2: five times RTO.Max.
+            self.timers.guard = io.now + io.shared.config.rto_max.times(5);
+        }
         self.send_of_state(io);
-        self.arm(io);
+        self.start_state_timer(io);
     }
 
     /// The timer of the state expired: doubles the timeout and sends the chunk again
@@ -79,12 +133,48 @@ impl<F: Frame> Association<F> {
         self.tries = self.tries.saturating_add(1);
         self.rto = self.rto.times(2).min(io.shared.config.rto_max);
         self.send_of_state(io);
+        self.start_state_timer(io);
+    }
+
+    fn start_state_timer<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) {
+        self.timers.state = if self.state.has_timer() { io.now + self.rto } else { Nanos::MAX };
         self.arm(io);
     }
 
-    fn arm<P: Port>(&self, io: &mut Io<'_, P>) {
-        let deadline = if self.state.has_timer() { io.now + self.rto } else { Nanos::MAX };
-        io.shared.wheel.arm(self.slot, deadline);
+    /// Arms the wheel for the timer that expires next.
+    pub(crate) fn arm<P: Port<Frame = F>>(&self, io: &mut Io<'_, P>) {
+        io.shared.wheel.arm(self.id.slot, self.timers.next());
+    }
+
+    /// RFC 9260 s9.2: a packet of the peer arrived while it may have DATA to send: T2-shutdown
+    /// starts again. Its DATA is answered with SHUTDOWN at once.
+    pub(crate) fn on_packet_in_shutdown_sent<P: Port<Frame = F>>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        has_data: bool,
+    ) {
+        (self.tries, self.rto) = (0, io.shared.config.rto_initial);
+        if has_data {
+            self.send_of_state(io);
+        }
+        self.start_state_timer(io);
+    }
+
+    /// Returns the number of streams that the peer may send on.
+    pub(crate) fn inbound_streams(&self) -> u16 {
+        self.peer.outbound_streams.min(self.local.inbound_streams)
+    }
+
+    /// RFC 9260 s5.2.4, action B: returns whether a cookie may bring another tag of the peer.
+    pub(crate) fn may_change_tag(&self) -> bool {
+        let has_data = self.inbound.has_received(self.peer.initial_tsn);
+        self.state.is_set_up() || self.state == State::Established && !has_data
+    }
+
+    /// Takes what the peer's INIT or INIT ACK announces.
+    pub(crate) fn set_peer(&mut self, peer: InitFixed, config: &SctpConfig) {
+        self.peer = peer;
+        self.inbound = Inbound::new(peer.initial_tsn, self.local.a_rwnd, config.held_messages_reserve);
     }
 
     /// Returns where packets to the peer go.
@@ -93,7 +183,7 @@ impl<F: Frame> Association<F> {
     }
 
     /// Sends what the peer must answer for the state to end. Without a buffer the timer sends it.
-    pub(crate) fn send_of_state<P: Port<Frame = F>>(&self, io: &mut Io<'_, P>) {
+    pub(crate) fn send_of_state<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) {
         match self.state {
             State::CookieWait => {
                 let code_point = io.shared.config.adaptation_code_point;
@@ -103,18 +193,26 @@ impl<F: Frame> Association<F> {
                 });
             }
             State::CookieEchoed => self.send_cookie(io),
-            State::ShutdownSent => {
-                // No data transfer yet: nothing was received after the initial TSN.
-                let cum_tsn_ack = self.peer.initial_tsn.minus(1).0.to_be_bytes();
-                io.send(self.route(), |packet| {
-                    packet.chunk(ChunkType::SHUTDOWN, 0, |chunk| chunk.put(&cum_tsn_ack));
-                });
-            }
+            State::ShutdownSent => self.send_shutdown(io),
             State::ShutdownAckSent => io.send(self.route(), |packet| {
                 packet.chunk(ChunkType::SHUTDOWN_ACK, 0, |_| {});
             }),
             State::Established | State::Closed => {}
         }
+    }
+
+    /// RFC 9260 s9.2: SHUTDOWN has the cumulative TSN. A SACK before it has what else arrived.
+    fn send_shutdown<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) {
+        let a_rwnd = self.a_rwnd(io.shared.config.a_rwnd_bytes);
+        let inbound = &self.inbound;
+        let cum_tsn_ack = inbound.cum_tsn().0.to_be_bytes();
+        io.send(self.route(), |packet| {
+            if inbound.needs_sack() {
+                inbound.write_sack(packet, a_rwnd);
+            }
+            packet.chunk(ChunkType::SHUTDOWN, 0, |chunk| chunk.put(&cum_tsn_ack));
+        });
+        self.on_ack_sent(io, a_rwnd);
     }
 
     /// RFC 9260 s5.1 and s3.2.2: COOKIE ECHO comes first, and then what is to be reported of the

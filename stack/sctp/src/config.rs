@@ -8,6 +8,9 @@ use thiserror::Error;
 /// RFC 9260 s3.3.2: the smallest receive window that a peer may announce, in bytes.
 pub const A_RWND_BYTES_MIN: u32 = 1_500;
 
+/// RFC 9260 s6.2: the longest SACK.Delay.
+const SACK_DELAY_MAX: Nanos = Nanos::from_millis(500);
+
 /// Settings of one core's engine. All have defaults.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SctpConfig {
@@ -17,6 +20,11 @@ pub struct SctpConfig {
     pub listeners_max: u32,
     /// The receive window that is announced, in bytes.
     pub a_rwnd_bytes: u32,
+    /// Received messages that each association may hold while others hold all shared ones.
+    pub held_messages_reserve: u16,
+    /// Received messages that all associations may hold beyond their reserves. The receive pool
+    /// must have as many frames.
+    pub held_messages_shared: u32,
     /// The number of streams to send on. The peer may allow fewer.
     pub outbound_streams: u16,
     /// The number of streams that the peer may send on.
@@ -35,6 +43,9 @@ pub struct SctpConfig {
     /// Retransmissions of SHUTDOWN or SHUTDOWN ACK before the association is given up:
     /// Association.Max.Retrans.
     pub association_retries: u8,
+    /// How long a SACK may wait for a second packet, SACK.Delay. RFC 9260 s16 recommends 200 ms,
+    /// which suits an RTO.Min of 1 s.
+    pub sack_delay: Nanos,
     /// How long a state cookie is valid: Valid.Cookie.Life. The wish of a peer for a longer life is
     /// ignored.
     pub cookie_life: Nanos,
@@ -51,6 +62,8 @@ impl Default for SctpConfig {
             associations_max: 1_024,
             listeners_max: 64,
             a_rwnd_bytes: 512 * 1024,
+            held_messages_reserve: 4,
+            held_messages_shared: 4_096,
             outbound_streams: 64,
             inbound_streams: 64,
             adaptation_code_point: None,
@@ -58,6 +71,7 @@ impl Default for SctpConfig {
             rto_max: Nanos::from_secs(60),
             init_retries: 8,
             association_retries: 10,
+            sack_delay: Nanos::from_millis(1),
             cookie_life: Nanos::from_secs(60),
             replies_per_second: 10_000,
             replies_burst: 100,
@@ -77,6 +91,12 @@ pub enum SctpConfigError {
     /// Peers refuse an association without streams.
     #[error("outbound_streams and inbound_streams must not be zero")]
     Streams,
+    /// RFC 9260 s6.2: a longer delay is not allowed.
+    #[error("sack_delay must not be above 500 ms")]
+    SackDelay,
+    /// No association could hold a message.
+    #[error("held_messages_reserve and held_messages_shared must not both be zero")]
+    HeldMessages,
     /// The timeouts contradict each other.
     #[error("rto_initial must be above zero and not above rto_max")]
     Rto,
@@ -96,6 +116,12 @@ impl SctpConfig {
         }
         if self.rto_initial == Nanos::ZERO || self.rto_initial > self.rto_max {
             return Err(SctpConfigError::Rto);
+        }
+        if self.sack_delay > SACK_DELAY_MAX {
+            return Err(SctpConfigError::SackDelay);
+        }
+        if self.held_messages_reserve == 0 && self.held_messages_shared == 0 {
+            return Err(SctpConfigError::HeldMessages);
         }
         Ok(())
     }
@@ -119,6 +145,11 @@ mod tests {
             (SctpConfig { outbound_streams: 0, ..default() }, SctpConfigError::Streams),
             (SctpConfig { inbound_streams: 0, ..default() }, SctpConfigError::Streams),
             (SctpConfig { rto_max: Nanos(1), ..default() }, SctpConfigError::Rto),
+            (SctpConfig { sack_delay: Nanos::from_millis(501), ..default() }, SctpConfigError::SackDelay),
+            (
+                SctpConfig { held_messages_reserve: 0, held_messages_shared: 0, ..default() },
+                SctpConfigError::HeldMessages,
+            ),
         ];
         for (config, error) in cases {
             assert_eq!(config.validate(), Err(error));

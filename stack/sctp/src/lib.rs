@@ -8,11 +8,12 @@
 //! | --- | --- |
 //! | formats: [`packet`] | all chunks, parameters and error causes of RFC 9260, and the adaptation layer indication of RFC 5061 |
 //! | associations | set-up with state cookies, restart, collisions, packets out of the blue, shutdown, abort, replies to HEARTBEAT |
-//! | data transfer | not yet: DATA and SACK are dropped and counted |
+//! | receiving | DATA of one chunk a message, unordered and ordered; TSN map, SACK, receive window |
+//! | sending | not yet: SACK is dropped and counted |
 //! | several paths, congestion control, path MTU, our own HEARTBEATs | not yet: an association has the path of its set-up |
 //!
 //! Not planned: dynamic addresses (RFC 5061 but for the indication), authentication (RFC 4895),
-//! partial reliability (RFC 3758).
+//! partial reliability (RFC 3758), fragments of messages: a DDP segment fits a packet.
 //!
 //! What can fail: an unacceptable packet or chunk is dropped and counted by one counter. An
 //! association ends with exactly one of the events CLOSED, RESET, REFUSED and TIMED_OUT, and does
@@ -20,7 +21,8 @@
 //!
 //! The modules, in the order in which a packet passes them: `packet` (octets to values), `engine`
 //! (demultiplexing, set-up, the chunks of an association, packets without one), `association` (its
-//! state), `cookie` and `secrets`, `output` (everything that is sent).
+//! state), `cookie` and `secrets`, `inbound` (DATA and its SACKs), `streams`, `output` (everything
+//! that is sent).
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used))]
@@ -29,10 +31,14 @@ mod association;
 mod config;
 mod cookie;
 mod engine;
+mod inbound;
+mod message;
 mod output;
 pub mod packet;
 mod secrets;
+mod streams;
 
 pub use association::State;
 pub use config::{A_RWND_BYTES_MIN, SctpConfig, SctpConfigError};
 pub use engine::{AssociationInfo, Sctp};
+pub use message::{Message, MessageHeader, UpperLayer};

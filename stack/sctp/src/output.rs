@@ -10,29 +10,41 @@ use ironwarp_timers::Wheel;
 use ironwarp_types::Nanos;
 
 use crate::SctpConfig;
+use crate::inbound::{AckQueue, HeldMessages};
 use crate::packet::{
     CauseCode, ChunkType, ChunkWriter, FLAG_REFLECTED, InitFixed, PacketWriter, Parameter, ParameterType,
     Tlvs,
 };
 use crate::secrets::Secrets;
+use crate::streams::Streams;
 
 /// The state that all associations of a core share.
-pub(crate) struct Shared {
+pub(crate) struct Shared<F> {
     pub(crate) config: SctpConfig,
     pub(crate) stats: CoreStats,
     pub(crate) wheel: Wheel,
     pub(crate) secrets: Secrets,
+    pub(crate) streams: Streams,
+    /// Received messages that wait.
+    pub(crate) held: HeldMessages<F>,
+    pub(crate) acks: AckQueue,
     /// Limits replies that anybody can trigger.
     reply_limiter: RateLimiter,
     /// The next IP identification. Any value is valid (RFC 6864 s4.1).
     ident: u16,
 }
 
-impl Shared {
+impl<F: Frame> Shared<F> {
     pub(crate) fn new(config: SctpConfig, secret: [u64; 2], stats: CoreStats) -> Self {
         Shared {
             wheel: Wheel::new(config.associations_max, Nanos::ZERO),
             secrets: Secrets::new(secret),
+            streams: Streams::new(config.associations_max, config.inbound_streams),
+            held: HeldMessages::new(
+                config.associations_max.saturating_mul(config.held_messages_reserve.into()),
+                config.held_messages_shared,
+            ),
+            acks: AckQueue::new(config.associations_max),
             reply_limiter: RateLimiter::new(config.replies_per_second, config.replies_burst),
             ident: 0,
             config,
@@ -49,7 +61,7 @@ impl Shared {
 pub(crate) struct Io<'a, P: Port> {
     pub(crate) now: Nanos,
     pub(crate) wires: &'a mut Wires<P>,
-    pub(crate) shared: &'a mut Shared,
+    pub(crate) shared: &'a mut Shared<P::Frame>,
 }
 
 /// Where a packet goes.
@@ -90,18 +102,26 @@ impl<P: Port> Io<'_, P> {
 
     /// Sends an ABORT. The tag is the peer's, or the one of the peer's packet if `reflected`.
     pub(crate) fn send_abort(&mut self, route: Route<'_>, reflected: bool, cause: Option<CauseCode>) {
+        let value: &[u8] = match cause {
+            // RFC 9260 s3.3.10.2: the number of missing parameters, and their types: a cookie.
+            Some(CauseCode::MISSING_MANDATORY_PARAMETER) => &[0, 0, 0, 1, 0, 7],
+            _ => &[],
+        };
+        self.send_abort_with(route, reflected, cause.map(|code| (code, value)));
+    }
+
+    /// Sends an ABORT with the value of its cause.
+    pub(crate) fn send_abort_with(
+        &mut self,
+        route: Route<'_>,
+        reflected: bool,
+        cause: Option<(CauseCode, &[u8])>,
+    ) {
         self.shared.count(Counter::SctpTxAborts);
         self.send(route, |packet| {
             packet.chunk(ChunkType::ABORT, if reflected { FLAG_REFLECTED } else { 0 }, |chunk| {
-                match cause {
-                    // RFC 9260 s3.3.10.2: the number of missing parameters, and their types. Only
-                    // one is mandatory.
-                    Some(code @ CauseCode::MISSING_MANDATORY_PARAMETER) => chunk.tlv(code.0, |cause| {
-                        cause.put(&1u32.to_be_bytes());
-                        cause.put(&ParameterType::STATE_COOKIE.0.to_be_bytes());
-                    }),
-                    Some(code) => chunk.tlv(code.0, |_| {}),
-                    None => {}
+                if let Some((code, value)) = cause {
+                    chunk.tlv(code.0, |cause| cause.put(value));
                 }
             });
         });
@@ -155,13 +175,16 @@ pub(crate) struct Replies<'a> {
     pub(crate) heartbeat: Option<&'a [u8]>,
     /// An error cause and its information.
     pub(crate) error: Option<(CauseCode, &'a [u8])>,
+    /// A stream that does not exist (RFC 9260 s3.3.10.1).
+    pub(crate) invalid_stream: Option<u16>,
     pub(crate) shutdown_ack: bool,
 }
 
 impl Replies<'_> {
     pub(crate) fn send<P: Port>(self, io: &mut Io<'_, P>, route: Route<'_>) {
-        let Replies { cookie_ack, heartbeat, error, shutdown_ack } = self;
-        if !cookie_ack && !shutdown_ack && heartbeat.is_none() && error.is_none() {
+        let Replies { cookie_ack, heartbeat, error, invalid_stream, shutdown_ack } = self;
+        let has_error = error.is_some() || invalid_stream.is_some();
+        if !cookie_ack && !shutdown_ack && heartbeat.is_none() && !has_error {
             return;
         }
         io.send(route, |packet| {
@@ -172,8 +195,17 @@ impl Replies<'_> {
             if let Some(value) = heartbeat {
                 packet.chunk(ChunkType::HEARTBEAT_ACK, 0, |chunk| chunk.put(value));
             }
-            if let Some((code, information)) = error {
-                packet.chunk(ChunkType::ERROR, 0, |chunk| chunk.tlv(code.0, |cause| cause.put(information)));
+            if has_error {
+                packet.chunk(ChunkType::ERROR, 0, |chunk| {
+                    if let Some(stream) = invalid_stream {
+                        let [high, low] = stream.to_be_bytes();
+                        let code = CauseCode::INVALID_STREAM_IDENTIFIER;
+                        chunk.tlv(code.0, |cause| cause.put(&[high, low, 0, 0]));
+                    }
+                    if let Some((code, information)) = error {
+                        chunk.tlv(code.0, |cause| cause.put(information));
+                    }
+                });
             }
             if shutdown_ack {
                 packet.chunk(ChunkType::SHUTDOWN_ACK, 0, |_| {});

@@ -4,6 +4,7 @@ mod common;
 
 mod forged;
 mod lossy_pair;
+mod receiving;
 mod set_up;
 mod shut_down;
 mod unexpected;

@@ -7,8 +7,8 @@ use super::Sctp;
 use crate::association::State;
 
 impl<P: Port> Sctp<P> {
-    /// Checks that each slot is free or used, that live associations are found by their flow, and
-    /// that exactly the states with a timer have one.
+    /// Checks that each slot is free or used, that live associations are found by their flow,
+    /// that exactly the states with a timer have one, and that what has arrived is consistent.
     pub fn check(&self) -> Result<(), String> {
         let used = self.slots.iter().filter_map(|slot| slot.association.as_ref());
         let live = used.clone().filter(|association| association.state != State::Closed);
@@ -17,18 +17,23 @@ impl<P: Port> Sctp<P> {
         }
         for association in live {
             let found = self.find(association.hash, &association.flow);
-            let has_timer = self.shared.wheel.deadline(association.slot) != Nanos::MAX;
+            let slot = association.id.slot;
+            let has_timer = association.timers.state != Nanos::MAX;
             let has_cookie = association.init_ack.is_some();
-            if found != Some(association.slot) {
-                return Err(format!("the flow of slot {} finds {found:?}", association.slot));
+            if found != Some(slot) {
+                return Err(format!("the flow of slot {slot} finds {found:?}"));
             }
             if has_timer != association.state.has_timer()
                 || has_cookie != (association.state == State::CookieEchoed)
                 || association.local.tag == 0
                 || (association.peer.tag == 0) != (association.state == State::CookieWait)
             {
-                return Err(format!("slot {} in {:?}", association.slot, association.state));
+                return Err(format!("slot {slot} in {:?}", association.state));
             }
+            if self.shared.wheel.deadline(slot) != association.timers.next() {
+                return Err(format!("slot {slot} waits for {:?}", association.timers));
+            }
+            association.inbound.check(&self.shared.held)?;
         }
         Ok(())
     }

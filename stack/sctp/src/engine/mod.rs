@@ -17,7 +17,8 @@ use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Flow, Nanos};
 
 use crate::SctpConfig;
-use crate::association::{Association, State};
+use crate::association::{Association, State, Timers};
+use crate::message::{Message, UpperLayer};
 use crate::output::{Io, Shared};
 use crate::packet::{CauseCode, InitFixed};
 
@@ -39,7 +40,7 @@ pub struct Sctp<P: Port> {
     slots: Box<[Slot<P::Frame>]>,
     /// Free slots, used last in, first out.
     free: Vec<u32>,
-    shared: Shared,
+    shared: Shared<P::Frame>,
     flows: FlowTable,
     hasher: FlowHasher,
     listeners: Listeners,
@@ -109,20 +110,7 @@ impl<P: Port> Sctp<P> {
             return Err(ConnectError::InUse);
         }
         let local = self.draw_init();
-        let association = Association {
-            state: State::CookieWait,
-            slot: 0,
-            flow,
-            hash,
-            path,
-            listener: None,
-            local,
-            peer: InitFixed::default(),
-            adaptation_code_point: None,
-            init_ack: None,
-            tries: 0,
-            rto: Nanos::ZERO,
-        };
+        let association = Association::new(flow, hash, path, None, local);
         let slot = self.insert(association).ok_or(ConnectError::Full)?;
         self.shared.count(Counter::SctpActiveOpens);
         if let Some((association, mut io)) = self.association_and_io(slot, now, wires) {
@@ -176,7 +164,9 @@ impl<P: Port> Sctp<P> {
         }
         self.unlink(id.slot);
         if let Some(slot) = self.slots.get_mut(id.slot as usize) {
-            slot.association = None;
+            if let Some(mut association) = slot.association.take() {
+                association.inbound.clear(&mut self.shared.held);
+            }
             slot.generation = slot.generation.wrapping_add(1);
             self.free.push(id.slot);
         }
@@ -190,36 +180,89 @@ impl<P: Port> Sctp<P> {
             state: association.state,
             listener: association.listener,
             outbound_streams: association.local.outbound_streams.min(association.peer.inbound_streams),
-            inbound_streams: association.peer.outbound_streams.min(association.local.inbound_streams),
+            inbound_streams: association.inbound_streams(),
             adaptation_code_point: association.adaptation_code_point,
         })
     }
 
-    /// Runs the expired timers.
-    pub fn on_timers(&mut self, now: Nanos, wires: &mut Wires<P>, events: &mut impl FnMut(ConnId, Events)) {
-        while let Some(slot) = self.shared.wheel.pop_expired(now) {
-            self.on_timer(now, slot, wires, events);
+    /// Returns the first message of a stream that may be read. Messages stay readable after the end
+    /// of their association until it is released.
+    pub fn message(&self, id: ConnId, stream: u16) -> Option<Message<'_>> {
+        let Shared { held, streams, .. } = &self.shared;
+        let (_, found) = self.association(id)?.readable(held, streams, Some(stream))?;
+        Some(held.message(found))
+    }
+
+    /// Returns a stream with a message that may be read.
+    pub fn readable_stream(&self, id: ConnId) -> Option<u16> {
+        let (_, found) = self.association(id)?.readable(&self.shared.held, &self.shared.streams, None)?;
+        Some(found.header.stream)
+    }
+
+    /// Removes the message that [`Sctp::message`] returns, and releases its frame with the last of
+    /// its packet.
+    pub fn consume(&mut self, id: ConnId, stream: u16) {
+        let Some(association) = association_of(&mut self.slots, id) else { return };
+        let Shared { held, streams, acks, config, .. } = &mut self.shared;
+        let Some((prev, found)) = association.readable(held, streams, Some(stream)) else { return };
+        if !found.header.is_unordered {
+            streams.advance_ssn(id.slot, stream);
+        }
+        if association.consume(held, prev, config.a_rwnd_bytes) {
+            association.schedule_ack(acks);
         }
     }
 
-    /// RFC 9260 s4 (notes 2 and 3) and s9.2: sends again, or gives up after the last one.
-    fn on_timer(
-        &mut self,
-        now: Nanos,
-        slot: u32,
-        wires: &mut Wires<P>,
-        events: &mut impl FnMut(ConnId, Events),
-    ) {
-        let Some((association, mut io)) = self.association_and_io(slot, now, wires) else { return };
-        let config = &io.shared.config;
-        let tries_max =
-            if association.state.is_set_up() { config.init_retries } else { config.association_retries };
-        if association.tries < tries_max {
-            io.shared.count(Counter::SctpTxRetransmits);
-            return association.send_again(&mut io);
+    /// Sends the SACKs that are due. Called once an iteration.
+    pub fn flush_acks(&mut self, now: Nanos, wires: &mut Wires<P>) {
+        while let Some(slot) = self.shared.acks.pop() {
+            if let Some((association, mut io)) = self.association_and_io(slot, now, wires) {
+                association.send_due_ack(&mut io);
+            }
         }
+    }
+
+    /// Returns whether a SACK waits for [`Sctp::flush_acks`].
+    pub fn has_pending_acks(&self) -> bool {
+        !self.shared.acks.is_empty()
+    }
+
+    /// Runs the expired timers.
+    pub fn on_timers(&mut self, now: Nanos, wires: &mut Wires<P>, user: &mut impl UpperLayer) {
+        while let Some(slot) = self.shared.wheel.pop_expired(now) {
+            self.on_timer(now, slot, wires, user);
+        }
+    }
+
+    fn on_timer(&mut self, now: Nanos, slot: u32, wires: &mut Wires<P>, user: &mut impl UpperLayer) {
+        let Some((association, mut io)) = self.association_and_io(slot, now, wires) else { return };
+        if association.timers.guard <= now {
+            io.send_abort(association.route(), false, None);
+            return self.time_out(slot, user);
+        }
+        if association.timers.state <= now {
+            // RFC 9260 s4 (notes 2 and 3) and s9.2: sends again, or gives up after the last one.
+            let config = &io.shared.config;
+            let tries_max =
+                if association.state.is_set_up() { config.init_retries } else { config.association_retries };
+            if association.tries >= tries_max {
+                return self.time_out(slot, user);
+            }
+            io.shared.count(Counter::SctpTxRetransmits);
+            association.send_again(&mut io);
+        }
+        if association.timers.ack <= now {
+            association.timers.ack = Nanos::MAX;
+            association.schedule_ack(&mut io.shared.acks);
+            association.send_due_ack(&mut io);
+        }
+        association.arm(&mut io);
+    }
+
+    /// The peer is silent, or never ends.
+    fn time_out(&mut self, slot: u32, user: &mut impl UpperLayer) {
         self.shared.count(Counter::SctpTimeoutAborts);
-        self.end(slot, Events::TIMED_OUT, events);
+        self.end(slot, Events::TIMED_OUT, user);
     }
 
     /// Returns when to call [`Sctp::on_timers`] next. May be early.
@@ -233,7 +276,8 @@ impl<P: Port> Sctp<P> {
         ResourceUsage {
             connections: associations.clone().count(),
             flows: self.flows.len(),
-            rx_frames: associations.filter(|association| association.init_ack.is_some()).count(),
+            rx_frames: self.shared.held.frames()
+                + associations.filter(|association| association.init_ack.is_some()).count(),
             ..ResourceUsage::default()
         }
     }
@@ -278,7 +322,10 @@ impl<P: Port> Sctp<P> {
         let at = *self.free.last()?;
         self.flows.insert(association.hash, at).ok()?;
         self.free.pop();
-        self.slots.get_mut(at as usize)?.association = Some(Association { slot: at, ..association });
+        let slot = self.slots.get_mut(at as usize)?;
+        let id = ConnId { slot: at, generation: slot.generation };
+        slot.association = Some(Association { id, ..association });
+        self.shared.streams.reset(at);
         Some(at)
     }
 
@@ -289,16 +336,16 @@ impl<P: Port> Sctp<P> {
         association.is_some_and(|association| association.state != State::Closed)
     }
 
-    fn report(&self, slot: u32, event: Events, events: &mut impl FnMut(ConnId, Events)) {
+    fn report(&self, slot: u32, event: Events, user: &mut impl UpperLayer) {
         if let Some(id) = self.id_of(slot) {
-            events(id, event);
+            user.event(id, event);
         }
     }
 
     /// Ends an association, and reports it. Its slot stays until it is released.
-    fn end(&mut self, slot: u32, event: Events, events: &mut impl FnMut(ConnId, Events)) {
+    fn end(&mut self, slot: u32, event: Events, user: &mut impl UpperLayer) {
         self.unlink(slot);
-        self.report(slot, event, events);
+        self.report(slot, event, user);
     }
 
     /// Removes an association from the flow table, and frees what it holds.
@@ -308,8 +355,15 @@ impl<P: Port> Sctp<P> {
         if association.state != State::Closed {
             association.state = State::Closed;
             association.init_ack = None;
+            association.timers = Timers::STOPPED;
             self.flows.remove(association.hash, slot);
             self.shared.wheel.disarm(slot);
         }
     }
+}
+
+/// Returns an association while the id is valid.
+fn association_of<F>(slots: &mut [Slot<F>], id: ConnId) -> Option<&mut Association<F>> {
+    let slot = slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?;
+    slot.association.as_mut()
 }

@@ -2,7 +2,7 @@
 
 use core::ops::ControlFlow;
 
-use ironwarp_llp::{ConnId, Events};
+use ironwarp_llp::Events;
 use ironwarp_net::{Packet, Path};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::Counter;
@@ -10,11 +10,16 @@ use ironwarp_types::Nanos;
 
 use super::Sctp;
 use crate::association::State;
+use crate::inbound::Carrier;
+use crate::message::UpperLayer;
 use crate::output::{Io, Replies, Route};
-use crate::packet::{CauseCode, Chunk, ChunkType, Chunks, PacketError, PacketView, RawChunk};
+use crate::packet::{
+    CauseCode, Chunk, ChunkType, Chunks, DATA_HEADER_BYTES, PacketError, PacketView, RawChunk,
+};
 
 impl<P: Port> Sctp<P> {
-    /// Processes a packet from `net`, and reports events to `events`.
+    /// Processes a packet from `net`, and reports to the layer above. A message is
+    /// offered in its frame.
     ///
     /// `path` returns the route back to the sender. It is called only to answer a packet without an
     /// association, or to open one.
@@ -24,7 +29,7 @@ impl<P: Port> Sctp<P> {
         arrived: Packet<P::Frame>,
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
-        events: &mut impl FnMut(ConnId, Events),
+        user: &mut impl UpperLayer,
     ) {
         self.shared.count(Counter::SctpRxPackets);
         let view = match PacketView::parse(arrived.l4()) {
@@ -46,14 +51,17 @@ impl<P: Port> Sctp<P> {
         }
         match (first.kind, found) {
             (ChunkType::COOKIE_ECHO, _) => {
-                let known = self.on_cookie_echo(now, found, (first, view.tag), &arrived, path, wires, events);
+                let known = self.on_cookie_echo(now, found, (first, view.tag), &arrived, path, wires, user);
                 if let Some((slot, replies)) = known {
-                    self.on_chunks(now, slot, (view.tag, rest), replies, wires, events);
+                    let carrier = self.on_chunks(now, slot, (view.tag, rest), replies, &arrived, wires, user);
+                    self.shared.held.keep(carrier, arrived.frame);
                 }
             }
-            (ChunkType::INIT_ACK, Some(slot)) => self.on_init_ack(now, slot, arrived, wires, events),
+            (ChunkType::INIT_ACK, Some(slot)) => self.on_init_ack(now, slot, arrived, wires, user),
             (_, Some(slot)) => {
-                self.on_chunks(now, slot, (view.tag, view.chunks()), Replies::default(), wires, events);
+                let (chunks, replies) = ((view.tag, view.chunks()), Replies::default());
+                let carrier = self.on_chunks(now, slot, chunks, replies, &arrived, wires, user);
+                self.shared.held.keep(carrier, arrived.frame);
             }
             (_, None) => {
                 let (path, ports) = (path(), arrived.flow.ports());
@@ -64,38 +72,56 @@ impl<P: Port> Sctp<P> {
     }
 
     /// Processes chunks in their order, and sends `replies` and what the chunks add to them.
+    /// Returns what is held of the packet.
+    #[allow(clippy::too_many_arguments, reason = "the packet, its way back and the layer above")]
     fn on_chunks<'a>(
         &mut self,
         now: Nanos,
         slot: u32,
         (tag, mut chunks): (u32, Chunks<'a>),
         mut replies: Replies<'a>,
+        arrived: &Packet<P::Frame>,
         wires: &mut Wires<P>,
-        events: &mut impl FnMut(ConnId, Events),
-    ) {
+        user: &mut impl UpperLayer,
+    ) -> Carrier {
+        let mut carrier = Carrier::new(&arrived.frame);
         // RFC 9260 s9.1: a packet with an ABORT is not answered, even if the ABORT does not count.
         let has_abort = chunks.into_iter().any(|chunk| chunk.kind == ChunkType::ABORT);
-        let flow = chunks
-            .by_ref()
-            .try_for_each(|chunk| self.on_chunk(now, slot, (tag, chunk), &mut replies, wires, events));
-        if flow.is_continue() && !chunks.rest().is_empty() {
+        let mut at = arrived.l4_end.saturating_sub(chunks.rest().len() as u16);
+        while let Some(chunk) = chunks.next() {
+            let chunk = (tag, chunk, at);
+            if self.on_chunk(now, slot, chunk, &mut carrier, &mut replies, wires, user).is_break() {
+                chunks = Chunks::default();
+            }
+            at = arrived.l4_end.saturating_sub(chunks.rest().len() as u16);
+        }
+        if !chunks.rest().is_empty() {
             self.shared.count(Counter::SctpDropBadChunk);
         }
-        let Some((association, mut io)) = self.association_and_io(slot, now, wires) else { return };
-        if !has_abort && association.state != State::Closed && !association.state.is_set_up() {
-            replies.send(&mut io, association.route());
+        let Some((association, mut io)) = self.association_and_io(slot, now, wires) else { return carrier };
+        if has_abort || association.state == State::Closed || association.state.is_set_up() {
+            return carrier;
         }
+        replies.send(&mut io, association.route());
+        let has_data = association.after_packet(&mut io);
+        if association.state == State::ShutdownSent {
+            association.on_packet_in_shutdown_sent(&mut io, has_data);
+        }
+        carrier
     }
 
-    /// Processes one chunk of an association. Returns whether those after it count.
+    /// Processes one chunk of an association, which begins at `at` in its frame. Returns whether
+    /// those after it count.
+    #[allow(clippy::too_many_arguments, reason = "the packet, its way back and the layer above")]
     fn on_chunk<'a>(
         &mut self,
         now: Nanos,
         slot: u32,
-        (tag, chunk): (u32, RawChunk<'a>),
+        (tag, chunk, at): (u32, RawChunk<'a>, u16),
+        carrier: &mut Carrier,
         replies: &mut Replies<'a>,
         wires: &mut Wires<P>,
-        events: &mut impl FnMut(ConnId, Events),
+        user: &mut impl UpperLayer,
     ) -> ControlFlow<()> {
         let Some((association, mut io)) = self.association_and_io(slot, now, wires) else {
             return ControlFlow::Break(());
@@ -128,12 +154,22 @@ impl<P: Port> Sctp<P> {
             }
             (Chunk::Abort { .. }, _) => {
                 io.shared.count(Counter::SctpRxAborts);
-                self.end(slot, if state.is_set_up() { Events::REFUSED } else { Events::RESET }, events);
+                self.end(slot, if state.is_set_up() { Events::REFUSED } else { Events::RESET }, user);
             }
-            (Chunk::CookieAck, State::CookieEchoed) => self.establish(now, slot, wires, events),
+            (Chunk::Data(data), State::Established | State::ShutdownSent) => {
+                let start = at.saturating_add(DATA_HEADER_BYTES);
+                if let Err((cause, value)) =
+                    association.on_data(&mut io, (data, start), carrier, replies, user)
+                {
+                    io.shared.count(Counter::SctpDropBadChunk);
+                    io.send_abort_with(association.route(), false, Some((cause, &value)));
+                    self.end(slot, Events::RESET, user);
+                }
+            }
+            (Chunk::CookieAck, State::CookieEchoed) => self.establish(now, slot, wires, user),
             // RFC 9260 s5.2.6, the second alternative.
             (Chunk::Error(causes), State::CookieEchoed) if causes.has_cause(CauseCode::STALE_COOKIE) => {
-                self.end(slot, Events::REFUSED, events);
+                self.end(slot, Events::REFUSED, user);
             }
             (Chunk::Error(_), _) => io.shared.count(Counter::SctpRxErrors),
             // RFC 9260 s8.3: the value returns as it is. s5.1 C: nothing is sent in set-up.
@@ -143,16 +179,14 @@ impl<P: Port> Sctp<P> {
             // RFC 9260 s9.2. The peer repeats it until our SHUTDOWN ACK arrives.
             (Chunk::Shutdown { .. }, State::Established | State::ShutdownSent) => {
                 association.enter(State::ShutdownAckSent, &mut io);
-                self.report(slot, Events::PEER_CLOSED, events);
+                self.report(slot, Events::PEER_CLOSED, user);
             }
             (Chunk::Shutdown { .. }, State::ShutdownAckSent) => replies.shutdown_ack = true,
             (Chunk::ShutdownAck, State::ShutdownSent | State::ShutdownAckSent) => {
                 io.send_shutdown_complete(association.route(), false);
-                self.end(slot, Events::CLOSED, events);
+                self.end(slot, Events::CLOSED, user);
             }
-            (Chunk::ShutdownComplete { .. }, State::ShutdownAckSent) => {
-                self.end(slot, Events::CLOSED, events)
-            }
+            (Chunk::ShutdownComplete { .. }, State::ShutdownAckSent) => self.end(slot, Events::CLOSED, user),
             (Chunk::Unrecognized(octets, action), _) => {
                 if action.reports {
                     replies.error.get_or_insert((CauseCode::UNRECOGNIZED_CHUNK_TYPE, octets));

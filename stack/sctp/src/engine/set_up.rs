@@ -7,7 +7,7 @@
 //! are not used, so an INIT from another address concerns another association, and cannot add an
 //! address to this one (s5.2.2).
 
-use ironwarp_llp::{ConnId, Events};
+use ironwarp_llp::Events;
 use ironwarp_net::{Packet, Path};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::Counter;
@@ -17,6 +17,7 @@ use super::Sctp;
 use crate::association::{Association, State, cookie_of};
 use crate::config::A_RWND_BYTES_MIN;
 use crate::cookie::Cookie;
+use crate::message::UpperLayer;
 use crate::output::{Io, Replies, Route, write_init, write_unrecognized};
 use crate::packet::{
     CauseCode, Chunk, ChunkType, Init, InitFixed, PacketView, Parameter, ParameterType, RawChunk,
@@ -101,7 +102,7 @@ impl<P: Port> Sctp<P> {
         slot: u32,
         arrived: Packet<P::Frame>,
         wires: &mut Wires<P>,
-        events: &mut impl FnMut(ConnId, Events),
+        user: &mut impl UpperLayer,
     ) {
         let Some((association, mut io)) = self.association_and_io(slot, now, wires) else { return };
         let Ok(view) = PacketView::parse(arrived.l4()) else { return };
@@ -133,14 +134,14 @@ impl<P: Port> Sctp<P> {
             _ if init.fixed.tag == 0 => io.send_abort(Route { tag: view.tag, ..route }, true, None),
             Some(cause) => io.send_abort(route, false, cause),
             None => {
-                association.peer = init.fixed;
+                association.set_peer(init.fixed, &io.shared.config);
                 association.adaptation_code_point = adaptation_code_point(&init);
                 association.init_ack = Some(arrived);
                 return association.enter(State::CookieEchoed, &mut io);
             }
         }
         self.shared.count(Counter::SctpDropBadChunk);
-        self.end(slot, Events::REFUSED, events);
+        self.end(slot, Events::REFUSED, user);
     }
 
     /// RFC 9260 s5.1.5 and s5.2.4: opens the association of a cookie, or brings one that exists in
@@ -155,7 +156,7 @@ impl<P: Port> Sctp<P> {
         arrived: &Packet<P::Frame>,
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
-        events: &mut impl FnMut(ConnId, Events),
+        user: &mut impl UpperLayer,
     ) -> Option<(u32, Replies<'static>)> {
         let flow = &arrived.flow;
         let cookie = Cookie::decode(&self.shared.secrets, flow, chunk.value);
@@ -169,6 +170,8 @@ impl<P: Port> Sctp<P> {
         let is_restart =
             known.is_some_and(|known| cookie.tie == self.shared.secrets.tie(known.local.tag, known.peer.tag));
         let state = known.map(|known| known.state);
+        // The tags stay once a TSN of the peer has arrived.
+        let may_change_tag = known.is_some_and(Association::may_change_tag);
         let replies = Replies { cookie_ack: true, ..Replies::default() };
         if now > cookie.expires_at && !(is_local && is_peer) {
             self.send_stale_cookie(now, &cookie, flow, &path(), wires);
@@ -176,20 +179,21 @@ impl<P: Port> Sctp<P> {
         }
         // RFC 9260 s5.2.4, table 12.
         match (found, is_local, is_peer) {
-            (None, ..) => Some((self.accept(now, &cookie, arrived, path(), wires, events)?, replies)),
+            (None, ..) => Some((self.accept(now, &cookie, arrived, path(), wires, user)?, replies)),
             // (D): the COOKIE ACK was lost, or both sides began at once.
             (Some(slot), true, true) => {
                 if state == Some(State::CookieEchoed) {
-                    self.establish(now, slot, wires, events);
+                    self.establish(now, slot, wires, user);
                 }
                 Some((slot, replies))
             }
             // (B): both sides began at once, and the peer has another tag by now.
-            (Some(slot), true, false) if state.is_some_and(|s| s.is_set_up() || s == State::Established) => {
-                let (known, _) = self.association_and_io(slot, now, wires)?;
-                (known.peer, known.adaptation_code_point) = (cookie.peer, cookie.adaptation_code_point);
+            (Some(slot), true, false) if may_change_tag => {
+                let (known, io) = self.association_and_io(slot, now, wires)?;
+                known.set_peer(cookie.peer, &io.shared.config);
+                known.adaptation_code_point = cookie.adaptation_code_point;
                 if state != Some(State::Established) {
-                    self.establish(now, slot, wires, events);
+                    self.establish(now, slot, wires, user);
                 }
                 Some((slot, replies))
             }
@@ -201,8 +205,8 @@ impl<P: Port> Sctp<P> {
             // (A): the peer has restarted. Its new association is another one for our user.
             (Some(slot), false, false) if is_restart => {
                 self.shared.count(Counter::SctpRestarts);
-                self.end(slot, Events::RESET, events);
-                Some((self.accept(now, &cookie, arrived, path(), wires, events)?, replies))
+                self.end(slot, Events::RESET, user);
+                Some((self.accept(now, &cookie, arrived, path(), wires, user)?, replies))
             }
             // (C), and what the table does not show.
             _ => {
@@ -220,23 +224,13 @@ impl<P: Port> Sctp<P> {
         arrived: &Packet<P::Frame>,
         path: Path,
         wires: &mut Wires<P>,
-        events: &mut impl FnMut(ConnId, Events),
+        user: &mut impl UpperLayer,
     ) -> Option<u32> {
         let listener = self.listeners.find(arrived.flow.local);
-        let association = Association {
-            state: State::Established,
-            slot: 0,
-            flow: arrived.flow,
-            hash: arrived.hash,
-            path: path.clone(),
-            listener,
-            local: cookie.local,
-            peer: cookie.peer,
-            adaptation_code_point: cookie.adaptation_code_point,
-            init_ack: None,
-            tries: 0,
-            rto: Nanos::ZERO,
-        };
+        let mut association =
+            Association::new(arrived.flow, arrived.hash, path.clone(), listener, cookie.local);
+        association.set_peer(cookie.peer, &self.shared.config);
+        association.adaptation_code_point = cookie.adaptation_code_point;
         let slot = if listener.is_some() { self.insert(association) } else { None };
         let Some(slot) = slot else {
             self.shared.count(Counter::SctpDropNoRoom);
@@ -245,7 +239,7 @@ impl<P: Port> Sctp<P> {
             return None;
         };
         self.shared.count(Counter::SctpPassiveOpens);
-        self.establish(now, slot, wires, events);
+        self.establish(now, slot, wires, user);
         Some(slot)
     }
 
@@ -273,13 +267,13 @@ impl<P: Port> Sctp<P> {
         now: Nanos,
         slot: u32,
         wires: &mut Wires<P>,
-        events: &mut impl FnMut(ConnId, Events),
+        user: &mut impl UpperLayer,
     ) {
         let Some((association, mut io)) = self.association_and_io(slot, now, wires) else { return };
         association.init_ack = None;
         association.enter(State::Established, &mut io);
         io.shared.count(Counter::SctpEstablished);
-        self.report(slot, Events::ESTABLISHED, events);
+        self.report(slot, Events::ESTABLISHED, user);
     }
 }
 

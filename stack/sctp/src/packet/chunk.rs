@@ -11,6 +11,9 @@ pub(super) const CHUNK_HEADER_BYTES: usize = 4;
 /// The length of the fixed part of a DATA chunk's value in bytes.
 pub const DATA_FIXED_BYTES: usize = 12;
 
+/// The same with the header of the chunk: the payload follows.
+pub const DATA_HEADER_BYTES: u16 = (CHUNK_HEADER_BYTES + DATA_FIXED_BYTES) as u16;
+
 /// The same of INIT and INIT ACK.
 pub const INIT_FIXED_BYTES: usize = 16;
 
@@ -79,7 +82,7 @@ impl<'a> RawChunk<'a> {
 }
 
 /// The chunks of a packet, up to one with an impossible length.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Chunks<'a>(&'a [u8]);
 
 impl<'a> Chunks<'a> {

@@ -27,8 +27,8 @@ use ironwarp_arch::{crc32c, crc32c_append};
 use thiserror::Error;
 
 pub use chunk::{
-    Chunk, ChunkType, Chunks, DATA_FIXED_BYTES, Data, DataFlags, INIT_FIXED_BYTES, Init, InitFixed, RawChunk,
-    SACK_FIXED_BYTES, Sack,
+    Chunk, ChunkType, Chunks, DATA_FIXED_BYTES, DATA_HEADER_BYTES, Data, DataFlags, INIT_FIXED_BYTES, Init,
+    InitFixed, RawChunk, SACK_FIXED_BYTES, Sack,
 };
 pub use parameter::{CauseCode, Parameter, ParameterType, Tlv, Tlvs};
 pub use writer::{ChunkWriter, PacketWriter};

@@ -7,7 +7,7 @@ use ironwarp_llp::{ConnId, Events, ListenerId};
 use ironwarp_net::{Net, NetConfig, Received, TransportProtocol};
 use ironwarp_port::memory::{self, FarEnd, MemoryConfig, MemoryControl, MemoryFrame, MemoryPort};
 use ironwarp_port::{Burst, Frame, Wire, Wires};
-use ironwarp_sctp::{AssociationInfo, Sctp, SctpConfig, State};
+use ironwarp_sctp::{AssociationInfo, Message, MessageHeader, Sctp, SctpConfig, State, UpperLayer};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_testkit::Route;
 use ironwarp_types::{Flow, MacAddr, Nanos};
@@ -16,6 +16,7 @@ use ironwarp_types::{Flow, MacAddr, Nanos};
 pub const DATA: u8 = 0;
 pub const INIT: u8 = 1;
 pub const INIT_ACK: u8 = 2;
+pub const SACK: u8 = 3;
 pub const HEARTBEAT: u8 = 4;
 pub const HEARTBEAT_ACK: u8 = 5;
 pub const ABORT: u8 = 6;
@@ -43,6 +44,29 @@ pub struct Node {
     pub stats: CoreStats,
     pub now: Nanos,
     pub events: Vec<(ConnId, Events)>,
+    /// Whether messages are taken as they arrive.
+    pub takes: bool,
+    pub taken: Vec<(MessageHeader, Vec<u8>)>,
+}
+
+/// The layer above of a node.
+struct User<'a> {
+    events: &'a mut Vec<(ConnId, Events)>,
+    takes: bool,
+    taken: &'a mut Vec<(MessageHeader, Vec<u8>)>,
+}
+
+impl UpperLayer for User<'_> {
+    fn event(&mut self, id: ConnId, events: Events) {
+        self.events.push((id, events));
+    }
+
+    fn message(&mut self, _: ConnId, message: Message<'_>) -> bool {
+        if self.takes {
+            self.taken.push((message.header, message.payload.to_vec()));
+        }
+        self.takes
+    }
 }
 
 fn mac(host: u8) -> MacAddr {
@@ -67,7 +91,7 @@ impl Node {
         let net = Net::new(net_config, wire.caps(), stats.clone());
         let sctp = Sctp::new(config, net.hasher(), [host.into(), 11], stats.clone());
         let (wires, now) = (Wires::single(wire), Nanos::from_secs(1_000));
-        Node { host, net, sctp, wires, control, far, stats, now, events: Vec::new() }
+        Node { host, net, sctp, wires, control, far, stats, now, events: vec![], takes: false, taken: vec![] }
     }
 
     /// A node that listens on [`PORT`].
@@ -96,12 +120,12 @@ impl Node {
 
     pub fn receive(&mut self, frame: &[u8]) {
         let frame = MemoryFrame::detached(frame, 2_048);
-        let (now, net, events) = (self.now, &mut self.net, &mut self.events);
+        let (now, net) = (self.now, &mut self.net);
         if let Some(Received::Packet(packet)) = net.on_frame(now, frame, self.wires.first_mut()) {
             let (flow, mac) = (packet.flow, packet.remote_mac);
             let path = || net.path_to(&flow, mac);
-            let mut sink = |id, event| events.push((id, event));
-            self.sctp.on_packet(now, packet, path, &mut self.wires, &mut sink);
+            let mut user = User { events: &mut self.events, takes: self.takes, taken: &mut self.taken };
+            self.sctp.on_packet(now, packet, path, &mut self.wires, &mut user);
         }
         self.check();
     }
@@ -138,8 +162,11 @@ impl Node {
         events
     }
 
+    /// Ends the iteration, and returns what was sent.
     pub fn frames(&mut self) -> Vec<Vec<u8>> {
         let mut sent = Vec::new();
+        self.sctp.flush_acks(self.now, &mut self.wires);
+        self.check();
         loop {
             self.wires.flush();
             let mut burst = Burst::new();
@@ -157,6 +184,18 @@ impl Node {
 
     pub fn take_events(&mut self) -> Vec<(ConnId, Events)> {
         std::mem::take(&mut self.events)
+    }
+
+    /// Reads all messages.
+    pub fn read_all(&mut self, id: ConnId) -> Vec<(MessageHeader, Vec<u8>)> {
+        let mut read = Vec::new();
+        while let Some(stream) = self.sctp.readable_stream(id) {
+            let message = self.sctp.message(id, stream).expect("a readable message");
+            read.push((message.header, message.payload.to_vec()));
+            self.sctp.consume(id, stream);
+            self.check();
+        }
+        read
     }
 
     pub fn info(&self, id: ConnId) -> AssociationInfo {
@@ -360,4 +399,64 @@ impl Peer {
 /// Returns a packet with COOKIE ECHO.
 pub fn echo(tag: u32, cookie: &[u8]) -> Vec<u8> {
     packet([FROM, PORT], tag, &[chunk(COOKIE_ECHO, 0, cookie)])
+}
+
+/// A DATA chunk of a whole message.
+#[derive(Clone, Copy)]
+pub struct DataChunk<'a> {
+    pub tsn: u32,
+    pub stream: u16,
+    /// `None`: unordered.
+    pub ssn: Option<u16>,
+    pub flags: u8,
+    pub payload: &'a [u8],
+}
+
+impl DataChunk<'_> {
+    /// The PPID of all.
+    pub const PPID: u32 = 16;
+
+    pub fn build(&self) -> Vec<u8> {
+        let fixed = [self.tsn.to_be_bytes(), [0; 4], Self::PPID.to_be_bytes()].concat();
+        let mut value = [&fixed[..], self.payload].concat();
+        value[4..6].copy_from_slice(&self.stream.to_be_bytes());
+        value[6..8].copy_from_slice(&self.ssn.unwrap_or(0xeeee).to_be_bytes());
+        chunk(DATA, self.flags | if self.ssn.is_none() { 4 } else { 0 }, &value)
+    }
+}
+
+/// An unordered message on stream 0.
+pub fn data(tsn: u32, payload: &[u8]) -> Vec<u8> {
+    DataChunk { tsn, stream: 0, ssn: None, flags: 3, payload }.build()
+}
+
+/// An ordered message on stream 0.
+pub fn ordered(tsn: u32, ssn: u16, payload: &[u8]) -> Vec<u8> {
+    DataChunk { tsn, stream: 0, ssn: Some(ssn), flags: 3, payload }.build()
+}
+
+/// A SACK that was sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sack {
+    pub cum_tsn: u32,
+    pub a_rwnd: u32,
+    pub blocks: Vec<[u16; 2]>,
+    pub duplicates: Vec<u32>,
+}
+
+impl Sack {
+    /// Returns the only SACK of some packets.
+    pub fn only(sent: &[Sent]) -> Self {
+        let sacks: Vec<_> =
+            sent.iter().flat_map(|sent| &sent.chunks).filter(|&&(kind, ..)| kind == SACK).collect();
+        let [(_, 0, value)] = sacks[..] else { panic!("one SACK in {sent:?}") };
+        let [blocks, duplicates] = [half(value, 8), half(value, 10)].map(usize::from);
+        assert_eq!(value.len(), 12 + 4 * (blocks + duplicates));
+        Sack {
+            cum_tsn: word(value, 0),
+            a_rwnd: word(value, 4),
+            blocks: (0..blocks).map(|at| [half(value, 12 + 4 * at), half(value, 14 + 4 * at)]).collect(),
+            duplicates: (blocks..blocks + duplicates).map(|at| word(value, 12 + 4 * at)).collect(),
+        }
+    }
 }

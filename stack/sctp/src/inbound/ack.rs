@@ -1,0 +1,157 @@
+//! When received DATA is acknowledged, and the SACK.
+//!
+//! ```text
+//!   a packet with DATA -> waits for a second one, or SACK.Delay
+//!                     \-> due: it is the second, a gap, a duplicate, the I bit, a dropped chunk
+//! ```
+//! A due SACK leaves at the end of the iteration of the core loop.
+//!
+//! Source: RFC 9260 s3.3.4, s6.2 and s6.7; RFC 5681 s4.2.
+
+use ironwarp_port::{Frame, Port};
+use ironwarp_stats::Counter;
+use ironwarp_types::{Nanos, Seq};
+
+use super::Inbound;
+use crate::association::{Association, State};
+use crate::output::Io;
+use crate::packet::{ChunkType, PacketWriter};
+
+/// Duplicates that a SACK reports. Others are counted only.
+const DUPLICATES_MAX: usize = 16;
+
+/// RFC 9260 s6.2: a SACK for at least every second packet.
+const PACKETS_MAX: u8 = 2;
+
+pub(super) struct AckState {
+    /// A SACK is due.
+    pub(super) is_due: bool,
+    /// The packet that is processed has DATA.
+    has_data: bool,
+    /// Packets with DATA since the last SACK.
+    packets: u8,
+    /// The window of the last SACK.
+    pub(super) advertised: u32,
+    duplicates: [Seq; DUPLICATES_MAX],
+    duplicates_len: usize,
+}
+
+impl AckState {
+    pub(super) fn new(advertised: u32) -> Self {
+        let duplicates = [Seq(0); DUPLICATES_MAX];
+        AckState { is_due: false, has_data: false, packets: 0, advertised, duplicates, duplicates_len: 0 }
+    }
+
+    pub(super) fn on_data(&mut self, is_immediate: bool) {
+        self.has_data = true;
+        self.is_due |= is_immediate;
+    }
+
+    pub(super) fn on_duplicate(&mut self, tsn: Seq) {
+        self.is_due = true;
+        if let Some(place) = self.duplicates.get_mut(self.duplicates_len) {
+            *place = tsn;
+            self.duplicates_len += 1;
+        }
+    }
+
+    fn duplicates(&self) -> &[Seq] {
+        self.duplicates.get(..self.duplicates_len).unwrap_or_default()
+    }
+}
+
+/// The associations with a SACK that is due. Each is queued at most once, so the queue never
+/// exceeds its capacity.
+pub(crate) struct AckQueue {
+    queued: Box<[bool]>,
+    due: Vec<u32>,
+}
+
+impl AckQueue {
+    pub(crate) fn new(associations: u32) -> Self {
+        let associations = associations as usize;
+        AckQueue { queued: vec![false; associations].into(), due: Vec::with_capacity(associations) }
+    }
+
+    fn push(&mut self, slot: u32) {
+        if let Some(queued) = self.queued.get_mut(slot as usize).filter(|queued| !**queued) {
+            *queued = true;
+            self.due.push(slot);
+        }
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<u32> {
+        let slot = self.due.pop()?;
+        self.queued.get_mut(slot as usize).into_iter().for_each(|queued| *queued = false);
+        Some(slot)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.due.is_empty()
+    }
+}
+
+impl Inbound {
+    /// Appends a SACK. It always fits behind the header of a packet.
+    pub(crate) fn write_sack(&self, packet: &mut PacketWriter<'_>, a_rwnd: u32) -> bool {
+        let (blocks, duplicates) = (self.tsns.gap_blocks(), self.ack.duplicates());
+        let counts = [blocks.len() as u16, duplicates.len() as u16].map(u16::to_be_bytes);
+        packet.chunk(ChunkType::SACK, 0, |chunk| {
+            chunk.put(&self.tsns.cum().0.to_be_bytes());
+            chunk.put(&a_rwnd.to_be_bytes());
+            chunk.put(counts.as_flattened());
+            blocks.for_each(|block| chunk.put(block.map(u16::to_be_bytes).as_flattened()));
+            duplicates.iter().for_each(|tsn| chunk.put(&tsn.0.to_be_bytes()));
+        })
+    }
+
+    /// Returns whether a cumulative TSN does not report all that has arrived.
+    pub(crate) fn needs_sack(&self) -> bool {
+        self.tsns.has_gap() || self.ack.duplicates_len > 0
+    }
+}
+
+impl<F: Frame> Association<F> {
+    /// A packet is processed: schedules the SACK of its DATA. Returns whether it had DATA.
+    pub(crate) fn after_packet<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) -> bool {
+        let ack = &mut self.inbound.ack;
+        if !core::mem::take(&mut ack.has_data) {
+            return false;
+        }
+        ack.packets = ack.packets.saturating_add(1);
+        ack.is_due |= ack.packets >= PACKETS_MAX;
+        if ack.is_due {
+            self.schedule_ack(&mut io.shared.acks);
+        } else {
+            let at = io.now + io.shared.config.sack_delay;
+            self.timers.ack = self.timers.ack.min(at);
+            self.arm(io);
+        }
+        true
+    }
+
+    /// Has a SACK sent at the end of this iteration.
+    pub(crate) fn schedule_ack(&mut self, acks: &mut AckQueue) {
+        self.inbound.ack.is_due = true;
+        acks.push(self.id.slot);
+    }
+
+    /// Sends a SACK, if one is due.
+    pub(crate) fn send_due_ack<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) {
+        if self.inbound.ack.is_due && !self.state.is_set_up() && self.state != State::Closed {
+            let a_rwnd = self.a_rwnd(io.shared.config.a_rwnd_bytes);
+            io.send(self.route(), |packet| {
+                self.inbound.write_sack(packet, a_rwnd);
+            });
+            self.on_ack_sent(io, a_rwnd);
+        }
+    }
+
+    /// A SACK with this window is sent.
+    pub(crate) fn on_ack_sent<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>, a_rwnd: u32) {
+        self.inbound.ack = AckState::new(a_rwnd);
+        io.shared.count(Counter::SctpTxSacks);
+        self.timers.ack = Nanos::MAX;
+        self.arm(io);
+    }
+}
