@@ -7,11 +7,11 @@ use ironwarp_types::{Flow, Nanos, Seq};
 
 use crate::SctpConfig;
 use crate::inbound::Inbound;
+use crate::outbound::Outbound;
 use crate::output::{Io, Route, write_init, write_unrecognized};
 use crate::packet::{CauseCode, Chunk, ChunkType, Init, InitFixed, PacketView, Parameter, Tlvs};
 
-/// The states of RFC 9260 s4. SHUTDOWN-PENDING and SHUTDOWN-RECEIVED last while data is
-/// outstanding, so they do not exist before data transfer does.
+/// The states of RFC 9260 s4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// INIT is sent.
@@ -20,6 +20,10 @@ pub enum State {
     CookieEchoed,
     /// Set up.
     Established,
+    /// The user has closed, and messages are not acknowledged.
+    ShutdownPending,
+    /// The peer has closed, and messages are not acknowledged.
+    ShutdownReceived,
     /// SHUTDOWN is sent.
     ShutdownSent,
     /// SHUTDOWN ACK is sent.
@@ -32,6 +36,16 @@ impl State {
     /// Returns whether set-up is not complete.
     pub(crate) fn is_set_up(self) -> bool {
         matches!(self, State::CookieWait | State::CookieEchoed)
+    }
+
+    /// RFC 9260 s6: returns whether chunks may be sent again, and SACKs count.
+    pub(crate) fn may_send_again(self) -> bool {
+        matches!(self, State::Established | State::ShutdownPending | State::ShutdownReceived)
+    }
+
+    /// RFC 9260 s6: returns whether DATA counts.
+    pub(crate) fn may_receive(self) -> bool {
+        matches!(self, State::Established | State::ShutdownPending | State::ShutdownSent)
     }
 
     /// Returns whether a timer runs: T1-init, T1-cookie or T2-shutdown.
@@ -60,6 +74,7 @@ pub(crate) struct Association<F> {
     pub(crate) tries: u8,
     pub(crate) rto: Nanos,
     pub(crate) inbound: Inbound,
+    pub(crate) outbound: Outbound,
     pub(crate) timers: Timers,
 }
 
@@ -70,16 +85,19 @@ pub(crate) struct Timers {
     pub(crate) state: Nanos,
     /// SACK.Delay.
     pub(crate) ack: Nanos,
+    /// T3-rtx.
+    pub(crate) rtx: Nanos,
     /// T5-shutdown-guard.
     pub(crate) guard: Nanos,
 }
 
 impl Timers {
-    pub(crate) const STOPPED: Timers = Timers { state: Nanos::MAX, ack: Nanos::MAX, guard: Nanos::MAX };
+    pub(crate) const STOPPED: Timers =
+        Timers { state: Nanos::MAX, ack: Nanos::MAX, rtx: Nanos::MAX, guard: Nanos::MAX };
 
     /// Returns when the next one expires.
     pub(crate) fn next(&self) -> Nanos {
-        self.state.min(self.ack).min(self.guard)
+        self.state.min(self.ack).min(self.rtx).min(self.guard)
     }
 }
 
@@ -91,8 +109,11 @@ impl<F: Frame> Association<F> {
         path: Path,
         listener: Option<ListenerId>,
         local: InitFixed,
+        config: &SctpConfig,
     ) -> Self {
         Association {
+            inbound: Inbound::new(Seq(0), local.a_rwnd, 0),
+            outbound: Outbound::new(local.initial_tsn, 0, &path, config),
             state: State::CookieWait,
             id: ConnId { slot: 0, generation: 0 },
             flow,
@@ -105,7 +126,6 @@ impl<F: Frame> Association<F> {
             init_ack: None,
             tries: 0,
             rto: Nanos::ZERO,
-            inbound: Inbound::new(Seq(0), local.a_rwnd, 0),
             timers: Timers::STOPPED,
         }
     }
@@ -118,7 +138,8 @@ impl<F: Frame> Association<F> {
 
     /// Enters a state, sends its chunk, and starts its timer.
     pub(crate) fn enter<P: Port<Frame = F>>(&mut self, state: State, io: &mut Io<'_, P>) {
-        (self.state, self.tries, self.rto) = (state, 0, io.shared.config.rto_initial);
+        // RFC 9260 s9.2: T2-shutdown follows the rules of s6.3.
+        (self.state, self.tries, self.rto) = (state, 0, self.outbound.rtt.rto());
         if state == State::ShutdownSent {
             // RFC 9260 s9.2: five times RTO.Max.
             self.timers.guard = io.now + io.shared.config.rto_max.times(5);
@@ -153,7 +174,7 @@ impl<F: Frame> Association<F> {
         io: &mut Io<'_, P>,
         has_data: bool,
     ) {
-        (self.tries, self.rto) = (0, io.shared.config.rto_initial);
+        (self.tries, self.rto) = (0, self.outbound.rtt.rto());
         if has_data {
             self.send_of_state(io);
         }
@@ -167,7 +188,8 @@ impl<F: Frame> Association<F> {
 
     /// RFC 9260 s5.2.4, action B: returns whether a cookie may bring another tag of the peer.
     pub(crate) fn may_change_tag(&self) -> bool {
-        let has_data = self.inbound.has_received(self.peer.initial_tsn);
+        let has_data = self.inbound.has_received(self.peer.initial_tsn)
+            || self.outbound.has_sent(self.local.initial_tsn);
         self.state.is_set_up() || self.state == State::Established && !has_data
     }
 
@@ -175,6 +197,7 @@ impl<F: Frame> Association<F> {
     pub(crate) fn set_peer(&mut self, peer: InitFixed, config: &SctpConfig) {
         self.peer = peer;
         self.inbound = Inbound::new(peer.initial_tsn, self.local.a_rwnd, config.held_messages_reserve);
+        self.outbound = Outbound::new(self.local.initial_tsn, peer.a_rwnd, &self.path, config);
     }
 
     /// Returns where packets to the peer go.
@@ -197,7 +220,7 @@ impl<F: Frame> Association<F> {
             State::ShutdownAckSent => io.send(self.route(), |packet| {
                 packet.chunk(ChunkType::SHUTDOWN_ACK, 0, |_| {});
             }),
-            State::Established | State::Closed => {}
+            _ => {}
         }
     }
 

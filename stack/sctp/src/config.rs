@@ -25,6 +25,15 @@ pub struct SctpConfig {
     /// Received messages that all associations may hold beyond their reserves. The receive pool
     /// must have as many frames.
     pub held_messages_shared: u32,
+    /// Sent and unacknowledged chunks that one association retains. RFC 5043 allows 32 767.
+    pub retained_chunks_max: u16,
+    /// Retained chunks reserved for each association.
+    pub retained_chunks_reserve: u16,
+    /// Retained chunks that all associations share beyond their reserves. The transmit pool must
+    /// have as many frames.
+    pub retained_chunks_shared: u32,
+    /// Packets sent at once after a SACK, Max.Burst.
+    pub burst_packets_max: u16,
     /// The number of streams to send on. The peer may allow fewer.
     pub outbound_streams: u16,
     /// The number of streams that the peer may send on.
@@ -35,6 +44,9 @@ pub struct SctpConfig {
     /// The retransmission timeout before the first sample, RTO.Initial. RFC 9260 s16 recommends
     /// 1 s; the round trip in a data centre is 10^5 times shorter.
     pub rto_initial: Nanos,
+    /// The minimum of the timeout, RTO.Min. RFC 9260 s16 recommends 1 s. It must be longer than the
+    /// SACK.Delay of peers.
+    pub rto_min: Nanos,
     /// The maximum of the timeout, RTO.Max, up to which it doubles.
     pub rto_max: Nanos,
     /// Retransmissions of INIT, and then of COOKIE ECHO, before the attempt is given up:
@@ -64,10 +76,15 @@ impl Default for SctpConfig {
             a_rwnd_bytes: 512 * 1024,
             held_messages_reserve: 4,
             held_messages_shared: 4_096,
+            retained_chunks_max: 1_024,
+            retained_chunks_reserve: 4,
+            retained_chunks_shared: 8_192,
+            burst_packets_max: 4,
             outbound_streams: 64,
             inbound_streams: 64,
             adaptation_code_point: None,
             rto_initial: Nanos::from_millis(200),
+            rto_min: Nanos::from_millis(5),
             rto_max: Nanos::from_secs(60),
             init_retries: 8,
             association_retries: 10,
@@ -94,11 +111,11 @@ pub enum SctpConfigError {
     /// RFC 9260 s6.2: a longer delay is not allowed.
     #[error("sack_delay must not be above 500 ms")]
     SackDelay,
-    /// No association could hold a message.
-    #[error("held_messages_reserve and held_messages_shared must not both be zero")]
-    HeldMessages,
+    /// A setting must not be zero.
+    #[error("{0} must not be zero")]
+    Zero(&'static str),
     /// The timeouts contradict each other.
-    #[error("rto_initial must be above zero and not above rto_max")]
+    #[error("rto_min and rto_initial must be above zero and not above rto_max")]
     Rto,
 }
 
@@ -114,14 +131,23 @@ impl SctpConfig {
         if self.outbound_streams == 0 || self.inbound_streams == 0 {
             return Err(SctpConfigError::Streams);
         }
-        if self.rto_initial == Nanos::ZERO || self.rto_initial > self.rto_max {
+        let rtos = [self.rto_min, self.rto_initial];
+        if rtos.into_iter().any(|rto| rto == Nanos::ZERO || rto > self.rto_max) {
             return Err(SctpConfigError::Rto);
+        }
+        let retained = self.retained_chunks_shared.saturating_add(self.retained_chunks_reserve.into());
+        let held = self.held_messages_shared.saturating_add(self.held_messages_reserve.into());
+        let counts = [
+            ("the sum of held_messages_reserve and held_messages_shared", held),
+            ("retained_chunks_max", self.retained_chunks_max.into()),
+            ("the sum of retained_chunks_reserve and retained_chunks_shared", retained),
+            ("burst_packets_max", self.burst_packets_max.into()),
+        ];
+        if let Some((name, _)) = counts.into_iter().find(|&(_, count)| count == 0) {
+            return Err(SctpConfigError::Zero(name));
         }
         if self.sack_delay > SACK_DELAY_MAX {
             return Err(SctpConfigError::SackDelay);
-        }
-        if self.held_messages_reserve == 0 && self.held_messages_shared == 0 {
-            return Err(SctpConfigError::HeldMessages);
         }
         Ok(())
     }
@@ -145,11 +171,9 @@ mod tests {
             (SctpConfig { outbound_streams: 0, ..default() }, SctpConfigError::Streams),
             (SctpConfig { inbound_streams: 0, ..default() }, SctpConfigError::Streams),
             (SctpConfig { rto_max: Nanos(1), ..default() }, SctpConfigError::Rto),
+            (SctpConfig { rto_min: Nanos::ZERO, ..default() }, SctpConfigError::Rto),
+            (SctpConfig { burst_packets_max: 0, ..default() }, SctpConfigError::Zero("burst_packets_max")),
             (SctpConfig { sack_delay: Nanos::from_millis(501), ..default() }, SctpConfigError::SackDelay),
-            (
-                SctpConfig { held_messages_reserve: 0, held_messages_shared: 0, ..default() },
-                SctpConfigError::HeldMessages,
-            ),
         ];
         for (config, error) in cases {
             assert_eq!(config.validate(), Err(error));

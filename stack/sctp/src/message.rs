@@ -36,6 +36,11 @@ pub trait UpperLayer {
         let _ = (id, message);
         false
     }
+
+    /// The peer has acknowledged a message for good.
+    fn acked(&mut self, id: ConnId, stream: u16, bytes: u32) {
+        let _ = (id, stream, bytes);
+    }
 }
 
 impl<T: FnMut(ConnId, Events)> UpperLayer for T {

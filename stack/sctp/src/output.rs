@@ -3,6 +3,7 @@
 //! If no frame is free or the device is full, the packet is lost and counted: a timer of either
 //! side repeats what matters.
 
+use ironwarp_llp::Arena;
 use ironwarp_net::{Path, RateLimiter};
 use ironwarp_port::{Frame, Port, Wires};
 use ironwarp_stats::{CoreStats, Counter};
@@ -11,6 +12,7 @@ use ironwarp_types::Nanos;
 
 use crate::SctpConfig;
 use crate::inbound::{AckQueue, HeldMessages};
+use crate::outbound::SentChunk;
 use crate::packet::{
     CauseCode, ChunkType, ChunkWriter, FLAG_REFLECTED, InitFixed, PacketWriter, Parameter, ParameterType,
     Tlvs,
@@ -18,8 +20,11 @@ use crate::packet::{
 use crate::secrets::Secrets;
 use crate::streams::Streams;
 
+/// A port's sealed frame.
+type SealedOf<P> = <<P as Port>::Frame as Frame>::Sealed;
+
 /// The state that all associations of a core share.
-pub(crate) struct Shared<F> {
+pub(crate) struct Shared<F: Frame> {
     pub(crate) config: SctpConfig,
     pub(crate) stats: CoreStats,
     pub(crate) wheel: Wheel,
@@ -28,6 +33,8 @@ pub(crate) struct Shared<F> {
     /// Received messages that wait.
     pub(crate) held: HeldMessages<F>,
     pub(crate) acks: AckQueue,
+    /// Sent chunks that are not acknowledged.
+    pub(crate) retained: Arena<SentChunk<F::Sealed>>,
     /// Limits replies that anybody can trigger.
     reply_limiter: RateLimiter,
     /// The next IP identification. Any value is valid (RFC 6864 s4.1).
@@ -39,12 +46,16 @@ impl<F: Frame> Shared<F> {
         Shared {
             wheel: Wheel::new(config.associations_max, Nanos::ZERO),
             secrets: Secrets::new(secret),
-            streams: Streams::new(config.associations_max, config.inbound_streams),
+            streams: Streams::new(&config),
             held: HeldMessages::new(
                 config.associations_max.saturating_mul(config.held_messages_reserve.into()),
                 config.held_messages_shared,
             ),
             acks: AckQueue::new(config.associations_max),
+            retained: Arena::new(
+                config.associations_max.saturating_mul(config.retained_chunks_reserve.into()),
+                config.retained_chunks_shared,
+            ),
             reply_limiter: RateLimiter::new(config.replies_per_second, config.replies_burst),
             ident: 0,
             config,
@@ -76,18 +87,36 @@ pub(crate) struct Route<'a> {
 impl<P: Port> Io<'_, P> {
     /// Sends a packet with the chunks that `write` appends.
     pub(crate) fn send(&mut self, route: Route<'_>, write: impl FnOnce(&mut PacketWriter<'_>)) {
+        if let Some((sealed, ())) = self.build(route, |packet, _| write(packet)) {
+            self.push(route.path.port(), sealed);
+        }
+    }
+
+    /// Builds a packet with the chunks that `write` appends. `None` without a buffer.
+    pub(crate) fn build<R>(
+        &mut self,
+        route: Route<'_>,
+        write: impl FnOnce(&mut PacketWriter<'_>, &mut Shared<P::Frame>) -> R,
+    ) -> Option<(SealedOf<P>, R)> {
         let Route { path, ports, tag } = route;
-        let wire = self.wires.at_mut(path.port());
-        let Some(mut frame) = wire.alloc() else { return self.shared.count(Counter::SctpTxNoBuffer) };
+        let Some(mut frame) = self.wires.at_mut(path.port()).alloc() else {
+            self.shared.count(Counter::SctpTxNoBuffer);
+            return None;
+        };
         frame.resize(frame.capacity().min(path.frame_bytes_max()));
         let room = frame.bytes_mut().get_mut(path.header_bytes()..).unwrap_or_default();
-        let Some(mut packet) = PacketWriter::new(room, ports, tag) else { return };
-        write(&mut packet);
+        let mut packet = PacketWriter::new(room, ports, tag)?;
+        let result = write(&mut packet, self.shared);
         let packet_bytes = packet.finish();
         frame.resize(path.header_bytes() + packet_bytes);
         self.shared.ident = self.shared.ident.wrapping_add(1);
         let meta = path.write_ip(frame.bytes_mut(), self.shared.ident);
-        let pushed = wire.push(frame.seal(meta));
+        Some((frame.seal(meta), result))
+    }
+
+    /// Hands a packet to the device.
+    pub(crate) fn push(&mut self, port: u8, sealed: SealedOf<P>) {
+        let pushed = self.wires.at_mut(port).push(sealed);
         self.shared.count(if pushed { Counter::SctpTxPackets } else { Counter::SctpTxRingFull });
     }
 

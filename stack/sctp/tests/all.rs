@@ -3,8 +3,10 @@
 mod common;
 
 mod forged;
+mod lossy_data;
 mod lossy_pair;
 mod receiving;
+mod sending;
 mod set_up;
 mod shut_down;
 mod unexpected;

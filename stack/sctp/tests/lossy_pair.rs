@@ -9,23 +9,32 @@ use proptest::prelude::*;
 use crate::common::*;
 
 #[derive(Clone, Copy, Debug)]
-struct Faults {
+pub struct Faults {
     /// In millionths of packets.
-    lost: u32,
-    repeated: u32,
-    late: u32,
-    corrupt: u32,
+    pub lost: u32,
+    pub repeated: u32,
+    pub late: u32,
+    pub corrupt: u32,
 }
 
 /// One direction of a link.
-struct Link {
+pub struct Link {
     faults: Faults,
     chance: SeededEntropy,
     in_flight: Vec<(Nanos, Vec<u8>)>,
 }
 
 impl Link {
-    fn send(&mut self, now: Nanos, frames: Vec<Vec<u8>>) {
+    pub fn new(faults: Faults, chance: SeededEntropy) -> Self {
+        Link { faults, chance, in_flight: Vec::new() }
+    }
+
+    /// Returns when the next packet arrives.
+    pub fn next(&self) -> Option<Nanos> {
+        self.in_flight.iter().map(|&(at, _)| at).min()
+    }
+
+    pub fn send(&mut self, now: Nanos, frames: Vec<Vec<u8>>) {
         for mut frame in frames {
             if self.chance.chance(self.faults.corrupt) {
                 let at = 34 + self.chance.below(frame.len() as u64 - 34) as usize;
@@ -45,7 +54,7 @@ impl Link {
         }
     }
 
-    fn arrived(&mut self, now: Nanos) -> Vec<Vec<u8>> {
+    pub fn arrived(&mut self, now: Nanos) -> Vec<Vec<u8>> {
         let (here, rest) = self.in_flight.drain(..).partition(|&(at, _)| at <= now);
         self.in_flight = rest;
         Vec::into_iter(here).map(|(_, frame)| frame).collect()
@@ -59,7 +68,7 @@ fn run(seed: u64, faults: Faults, simultaneous: bool, both_close: bool) -> [Even
     let config = || SctpConfig { associations_max: 4, rto_max: Nanos::from_secs(2), ..SctpConfig::default() };
     let mut nodes = [1, 2].map(|host| Node::new(host, config()));
     nodes[1].listen();
-    let mut links = [0, 1].map(|_| Link { faults, chance: chance.split(), in_flight: Vec::new() });
+    let mut links = [0, 1].map(|_| Link::new(faults, chance.split()));
     nodes[0].connect(2);
     if simultaneous {
         nodes[1].connect_from(PORT, addr(1, FROM), 1);
@@ -71,7 +80,7 @@ fn run(seed: u64, faults: Faults, simultaneous: bool, both_close: bool) -> [Even
     // A step is an arrival or a timer: far fewer than this many.
     for _ in 0..10_000 {
         let timers = nodes.iter().filter_map(|node| node.sctp.next_deadline());
-        let arrivals = links.iter().flat_map(|link| link.in_flight.iter().map(|&(at, _)| at));
+        let arrivals = links.iter().filter_map(Link::next);
         let Some(now) = timers.chain(arrivals).min().map(|next| next.max(nodes[0].now + Nanos(1))) else {
             break;
         };

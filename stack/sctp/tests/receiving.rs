@@ -32,12 +32,12 @@ fn node() -> (Node, Peer) {
 #[test]
 fn unordered_messages_are_delivered_as_they_arrive() {
     let (mut node, peer) = node();
-    node.takes = true;
+    node.upper.takes = true;
     for (tsn, payload) in [(102, b"c"), (100, b"a"), (101, b"b")] {
         peer.send(&mut node, &[data(tsn, payload)]);
     }
     let expected = [b"c", b"a", b"b"].map(|payload| (header(0, true), payload.to_vec()));
-    assert_eq!((&node.taken[..], node.read(Counter::SctpRxMessages)), (&expected[..], 3));
+    assert_eq!((&node.upper.taken[..], node.read(Counter::SctpRxMessages)), (&expected[..], 3));
     assert_eq!((node.take_events(), node.sctp.resource_usage().rx_frames), (vec![], 0));
 }
 
@@ -45,13 +45,13 @@ fn unordered_messages_are_delivered_as_they_arrive() {
 #[test]
 fn ordered_messages_are_delivered_in_the_order_of_their_stream() {
     let (mut node, peer) = node();
-    node.takes = true;
+    node.upper.takes = true;
     peer.send(&mut node, &[ordered(101, 1, b"second")]);
-    assert_eq!((node.taken.len(), node.take_events()), (0, vec![]));
+    assert_eq!((node.upper.taken.len(), node.take_events()), (0, vec![]));
     let other = DataChunk { tsn: 102, stream: 1, ssn: Some(0), flags: 3, payload: b"other" };
     peer.send(&mut node, &[other.build()]);
     peer.send(&mut node, &[ordered(100, 0, b"first")]);
-    let payloads: Vec<_> = node.taken.drain(..).map(|(_, payload)| payload).collect();
+    let payloads: Vec<_> = node.upper.taken.drain(..).map(|(_, payload)| payload).collect();
     assert_eq!(payloads, [b"other".to_vec(), b"first".to_vec()]);
     assert_eq!(node.take_events(), [(peer.id, Events::READABLE)], "what waited");
     assert_eq!(node.read_all(peer.id), [(header(0, false), b"second".to_vec())]);
@@ -62,11 +62,11 @@ fn ordered_messages_are_delivered_in_the_order_of_their_stream() {
 #[test]
 fn stream_sequence_numbers_wrap() {
     let (mut node, peer) = node();
-    node.takes = true;
+    node.upper.takes = true;
     for n in 0..=65_536u32 {
         peer.send(&mut node, &[ordered(100 + n, n as u16, b"x")]);
     }
-    assert_eq!(node.taken.len(), 65_537);
+    assert_eq!(node.upper.taken.len(), 65_537);
 }
 
 /// What no reader takes is held until it is read, and longer than its association.
@@ -92,7 +92,7 @@ fn messages_are_held_until_they_are_read() {
 #[test]
 fn every_second_packet_is_acknowledged_at_once_and_one_after_a_delay() {
     let (mut node, peer) = node();
-    node.takes = true;
+    node.upper.takes = true;
     assert_eq!(peer.send(&mut node, &[data(100, b"1"), data(101, b"2")]), [], "one packet");
     let sent = peer.send(&mut node, &[data(102, b"3")]);
     let sack = Sack { cum_tsn: 102, a_rwnd: 512 * 1024, blocks: vec![], duplicates: vec![] };
@@ -111,7 +111,7 @@ fn every_second_packet_is_acknowledged_at_once_and_one_after_a_delay() {
 #[test]
 fn gaps_are_reported_at_once() {
     let (mut node, peer) = node();
-    node.takes = true;
+    node.upper.takes = true;
     let mut sack_of = |tsn| {
         let sack = Sack::only(&peer.send(&mut node, &[data(tsn, b"x")]));
         (sack.cum_tsn, sack.blocks)
@@ -129,12 +129,12 @@ fn gaps_are_reported_at_once() {
 #[test]
 fn duplicates_are_reported_at_once() {
     let (mut node, peer) = node();
-    node.takes = true;
+    node.upper.takes = true;
     peer.send(&mut node, &[data(100, b"x")]);
     let sack = Sack::only(&peer.send(&mut node, &[data(100, b"x"), data(100, b"x")]));
     assert_eq!((sack.cum_tsn, sack.duplicates), (100, vec![100, 100]));
     let sack = Sack::only(&peer.send(&mut node, &[data(100, b"x")]));
-    assert_eq!((sack.duplicates, node.taken.len()), (vec![100], 1), "none twice");
+    assert_eq!((sack.duplicates, node.upper.taken.len()), (vec![100], 1), "none twice");
     let many = vec![data(100, b"x"); 40];
     assert_eq!(Sack::only(&peer.send(&mut node, &many)).duplicates.len(), 16);
     assert_eq!(node.read(Counter::SctpRxDuplicates), 43);
@@ -219,16 +219,16 @@ fn an_association_cannot_hold_the_reserve_of_another() {
 #[test]
 fn a_stream_that_does_not_exist_is_reported() {
     let (mut node, peer) = node();
-    node.takes = true;
+    node.upper.takes = true;
     let streams = node.info(peer.id).inbound_streams;
     let beyond = DataChunk { tsn: 100, stream: streams, ssn: Some(0), flags: 3 | 8, payload: b"x" };
     let sent = peer.send(&mut node, &[beyond.build()]);
     assert_eq!(Sack::only(&sent).cum_tsn, 100);
     assert_eq!(sent[0].chunks, [(ERROR, 0, tlv(1, &[0, streams as u8, 0, 0]))]);
-    assert_eq!((node.taken.len(), node.read(Counter::SctpDropBadStream)), (0, 1));
+    assert_eq!((node.upper.taken.len(), node.read(Counter::SctpDropBadStream)), (0, 1));
     let last = DataChunk { tsn: 101, stream: streams - 1, ssn: Some(0), flags: 3, payload: b"x" };
     peer.send(&mut node, &[last.build()]);
-    assert_eq!(node.taken, [(header(streams - 1, false), b"x".to_vec())]);
+    assert_eq!(node.upper.taken, [(header(streams - 1, false), b"x".to_vec())]);
 }
 
 /// RFC 9260 s6.2: a DATA chunk without user data ends the association. A fragment does, too, since
@@ -266,7 +266,7 @@ fn data_in_shutdown_sent_is_answered_with_shutdown() {
     let config =
         SctpConfig { association_retries: 3, rto_max: Nanos::from_millis(400), ..SctpConfig::default() };
     let (mut node, peer) = node_with(config);
-    node.takes = true;
+    node.upper.takes = true;
     node.close(peer.id);
     node.sent();
     let sent = peer.send(&mut node, &[data(100, b"x")]);
@@ -276,7 +276,7 @@ fn data_in_shutdown_sent_is_answered_with_shutdown() {
         (sent.len(), sent[0].kinds(), Sack::only(&sent).blocks),
         (1, vec![SACK, SHUTDOWN], vec![[2, 2]])
     );
-    assert_eq!(node.taken.len(), 2);
+    assert_eq!(node.upper.taken.len(), 2);
     for n in 0..19 {
         assert_eq!(node.state(peer.id), State::ShutdownSent, "{n}");
         node.pass(Nanos::from_millis(100));
@@ -291,7 +291,7 @@ fn data_in_shutdown_sent_is_answered_with_shutdown() {
 #[test]
 fn tsns_that_a_sack_cannot_report_are_dropped() {
     let (mut node, peer) = node();
-    node.takes = true;
+    node.upper.takes = true;
     let far = peer.send(&mut node, &[data(99 + 65_536, b"x")]);
     assert_eq!(Sack::only(&far).blocks, Vec::<[u16; 2]>::new());
     for n in 1..=64 {
@@ -351,10 +351,10 @@ proptest! {
             (chunks[at..].iter().take(count).cloned().collect(), takes)
         });
         for (chunks, takes) in disorder.collect::<Vec<_>>().into_iter().chain(in_order) {
-            node.takes = takes;
+            node.upper.takes = takes;
             peer.send(&mut node, &chunks);
             if takes {
-                read.append(&mut node.taken);
+                read.append(&mut node.upper.taken);
                 read.extend(node.read_all(peer.id));
             }
         }

@@ -34,6 +34,8 @@ impl<P: Port> Sctp<P> {
                 return Err(format!("slot {slot} waits for {:?}", association.timers));
             }
             association.inbound.check(&self.shared.held)?;
+            let is_timer_running = association.timers.rtx != Nanos::MAX;
+            association.outbound.check(&self.shared.retained, is_timer_running)?;
         }
         Ok(())
     }

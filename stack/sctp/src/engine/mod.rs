@@ -10,7 +10,9 @@ mod set_up;
 
 use core::net::SocketAddr;
 
-use ironwarp_llp::{ConnId, ConnectError, Events, ListenError, ListenerId, Listeners, ResourceUsage};
+use ironwarp_llp::{
+    ConnId, ConnectError, Events, ListenError, ListenerId, Listeners, ResourceUsage, Transmitted, UnitSource,
+};
 use ironwarp_net::{FlowHasher, FlowTable, Path};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::{CoreStats, Counter};
@@ -18,7 +20,7 @@ use ironwarp_types::{Flow, Nanos};
 
 use crate::SctpConfig;
 use crate::association::{Association, State, Timers};
-use crate::message::{Message, UpperLayer};
+use crate::message::{Message, MessageHeader, UpperLayer};
 use crate::output::{Io, Shared};
 use crate::packet::{CauseCode, InitFixed};
 
@@ -61,6 +63,12 @@ pub struct AssociationInfo {
     pub inbound_streams: u16,
     /// The code point of the peer's adaptation layer indication.
     pub adaptation_code_point: Option<u32>,
+    /// The congestion window.
+    pub cwnd_bytes: u32,
+    /// Chunks sent and neither acknowledged nor lost, in bytes.
+    pub flight_bytes: u32,
+    /// The retransmission timeout.
+    pub rto: Nanos,
 }
 
 impl<P: Port> Sctp<P> {
@@ -110,7 +118,7 @@ impl<P: Port> Sctp<P> {
             return Err(ConnectError::InUse);
         }
         let local = self.draw_init();
-        let association = Association::new(flow, hash, path, None, local);
+        let association = Association::new(flow, hash, path, None, local, &self.shared.config);
         let slot = self.insert(association).ok_or(ConnectError::Full)?;
         self.shared.count(Counter::SctpActiveOpens);
         if let Some((association, mut io)) = self.association_and_io(slot, now, wires) {
@@ -126,7 +134,11 @@ impl<P: Port> Sctp<P> {
         match state {
             Some(State::Established) => {
                 if let Some((association, mut io)) = self.association_and_io(id.slot, now, wires) {
-                    association.enter(State::ShutdownSent, &mut io);
+                    match association.outbound.is_all_acked() {
+                        true => association.enter(State::ShutdownSent, &mut io),
+                        // RFC 9260 s9.2: the peer acknowledges all messages first.
+                        false => association.state = State::ShutdownPending,
+                    }
                 }
                 Events::empty()
             }
@@ -179,10 +191,41 @@ impl<P: Port> Sctp<P> {
             flow: association.flow,
             state: association.state,
             listener: association.listener,
-            outbound_streams: association.local.outbound_streams.min(association.peer.inbound_streams),
+            outbound_streams: association.outbound_streams(),
             inbound_streams: association.inbound_streams(),
             adaptation_code_point: association.adaptation_code_point,
+            cwnd_bytes: association.outbound.cwnd_bytes(),
+            flight_bytes: association.outbound.flight_bytes(),
+            rto: association.outbound.rtt.rto(),
         })
+    }
+
+    /// Sends up to `packets_max` packets: chunks that were lost, and messages pulled from `source`,
+    /// all with this header, while the windows take a whole packet. A message that was pulled is
+    /// retained until the peer acknowledges it.
+    pub fn transmit(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        header: MessageHeader,
+        source: &mut impl UnitSource,
+        wires: &mut Wires<P>,
+        packets_max: usize,
+    ) -> Transmitted {
+        let Some(association) = association_of(&mut self.slots, id) else { return Transmitted::default() };
+        let mut io = Io { now, wires, shared: &mut self.shared };
+        association.transmit(&mut io, header, source, packets_max)
+    }
+
+    /// Returns whether the peer has acknowledged all messages of a stream. DDP uses its number
+    /// again only then (RFC 5043 s7.4).
+    pub fn is_all_acked(&self, id: ConnId, stream: u16) -> bool {
+        self.association(id).is_none() || self.shared.streams.is_all_acked(id.slot, stream)
+    }
+
+    /// Returns whether [`Sctp::transmit`] has chunks to send again, even with an empty source.
+    pub fn wants_transmit(&self, id: ConnId) -> bool {
+        self.association(id).is_some_and(|association| association.outbound.has_lost())
     }
 
     /// Returns the first message of a stream that may be read. Messages stay readable after the end
@@ -251,6 +294,9 @@ impl<P: Port> Sctp<P> {
             io.shared.count(Counter::SctpTxRetransmits);
             association.send_again(&mut io);
         }
+        if association.timers.rtx <= now && association.on_rtx_timeout(&mut io, user) {
+            return self.time_out(slot, user);
+        }
         if association.timers.ack <= now {
             association.timers.ack = Nanos::MAX;
             association.schedule_ack(&mut io.shared.acks);
@@ -278,6 +324,7 @@ impl<P: Port> Sctp<P> {
             flows: self.flows.len(),
             rx_frames: self.shared.held.frames()
                 + associations.filter(|association| association.init_ack.is_some()).count(),
+            tx_units: self.shared.retained.in_use(),
             ..ResourceUsage::default()
         }
     }
@@ -355,6 +402,7 @@ impl<P: Port> Sctp<P> {
         if association.state != State::Closed {
             association.state = State::Closed;
             association.init_ack = None;
+            association.outbound.clear(&mut self.shared.retained);
             association.timers = Timers::STOPPED;
             self.flows.remove(association.hash, slot);
             self.shared.wheel.disarm(slot);

@@ -156,14 +156,15 @@ impl<P: Port> Sctp<P> {
                 io.shared.count(Counter::SctpRxAborts);
                 self.end(slot, if state.is_set_up() { Events::REFUSED } else { Events::RESET }, user);
             }
-            (Chunk::Data(data), State::Established | State::ShutdownSent) => {
+            (Chunk::Data(data), _) if state.may_receive() => {
                 let start = at.saturating_add(DATA_HEADER_BYTES);
-                if let Err((cause, value)) =
-                    association.on_data(&mut io, (data, start), carrier, replies, user)
-                {
-                    io.shared.count(Counter::SctpDropBadChunk);
-                    io.send_abort_with(association.route(), false, Some((cause, &value)));
-                    self.end(slot, Events::RESET, user);
+                if let Err(cause) = association.on_data(&mut io, (data, start), carrier, replies, user) {
+                    self.abort_for(now, slot, cause, wires, user);
+                }
+            }
+            (Chunk::Sack(sack), _) if state.may_send_again() => {
+                if let Err(cause) = association.on_sack(&mut io, sack, user) {
+                    self.abort_for(now, slot, cause, wires, user);
                 }
             }
             (Chunk::CookieAck, State::CookieEchoed) => self.establish(now, slot, wires, user),
@@ -176,10 +177,20 @@ impl<P: Port> Sctp<P> {
             (Chunk::Heartbeat(value), _) if !state.is_set_up() => {
                 replies.heartbeat.get_or_insert(value);
             }
-            // RFC 9260 s9.2. The peer repeats it until our SHUTDOWN ACK arrives.
-            (Chunk::Shutdown { .. }, State::Established | State::ShutdownSent) => {
+            (Chunk::Shutdown { .. }, State::ShutdownSent) => {
                 association.enter(State::ShutdownAckSent, &mut io);
                 self.report(slot, Events::PEER_CLOSED, user);
+            }
+            // RFC 9260 s9.2. The peer repeats it until our SHUTDOWN ACK arrives.
+            (Chunk::Shutdown { cum_tsn_ack }, _) if state.may_send_again() => {
+                association.state = State::ShutdownReceived;
+                association.on_shutdown(&mut io, cum_tsn_ack, user);
+                if association.state == State::ShutdownReceived && association.outbound.is_all_acked() {
+                    association.enter(State::ShutdownAckSent, &mut io);
+                }
+                if state != State::ShutdownReceived {
+                    self.report(slot, Events::PEER_CLOSED, user);
+                }
             }
             (Chunk::Shutdown { .. }, State::ShutdownAckSent) => replies.shutdown_ack = true,
             (Chunk::ShutdownAck, State::ShutdownSent | State::ShutdownAckSent) => {
@@ -201,5 +212,21 @@ impl<P: Port> Sctp<P> {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }
+    }
+
+    /// The peer breaks the protocol: ends the association, and tells the peer why.
+    #[cold]
+    fn abort_for(
+        &mut self,
+        now: Nanos,
+        slot: u32,
+        (cause, value): (CauseCode, [u8; 4]),
+        wires: &mut Wires<P>,
+        user: &mut impl UpperLayer,
+    ) {
+        let Some((association, mut io)) = self.association_and_io(slot, now, wires) else { return };
+        io.shared.count(Counter::SctpDropBadChunk);
+        io.send_abort_with(association.route(), false, Some((cause, &value)));
+        self.end(slot, Events::RESET, user);
     }
 }

@@ -227,8 +227,14 @@ impl<P: Port> Sctp<P> {
         user: &mut impl UpperLayer,
     ) -> Option<u32> {
         let listener = self.listeners.find(arrived.flow.local);
-        let mut association =
-            Association::new(arrived.flow, arrived.hash, path.clone(), listener, cookie.local);
+        let mut association = Association::new(
+            arrived.flow,
+            arrived.hash,
+            path.clone(),
+            listener,
+            cookie.local,
+            &self.shared.config,
+        );
         association.set_peer(cookie.peer, &self.shared.config);
         association.adaptation_code_point = cookie.adaptation_code_point;
         let slot = if listener.is_some() { self.insert(association) } else { None };

@@ -93,7 +93,7 @@ impl AckQueue {
 
 impl Inbound {
     /// Appends a SACK. It always fits behind the header of a packet.
-    pub(crate) fn write_sack(&self, packet: &mut PacketWriter<'_>, a_rwnd: u32) -> bool {
+    pub(crate) fn write_sack(&self, packet: &mut PacketWriter<'_>, a_rwnd: u32) {
         let (blocks, duplicates) = (self.tsns.gap_blocks(), self.ack.duplicates());
         let counts = [blocks.len() as u16, duplicates.len() as u16].map(u16::to_be_bytes);
         packet.chunk(ChunkType::SACK, 0, |chunk| {
@@ -102,7 +102,12 @@ impl Inbound {
             chunk.put(counts.as_flattened());
             blocks.for_each(|block| chunk.put(block.map(u16::to_be_bytes).as_flattened()));
             duplicates.iter().for_each(|tsn| chunk.put(&tsn.0.to_be_bytes()));
-        })
+        });
+    }
+
+    /// Returns whether DATA has arrived since the last SACK, or one is due for another reason.
+    pub(crate) fn has_unacknowledged(&self) -> bool {
+        self.ack.is_due || self.ack.packets > 0
     }
 
     /// Returns whether a cumulative TSN does not report all that has arrived.
@@ -140,9 +145,7 @@ impl<F: Frame> Association<F> {
     pub(crate) fn send_due_ack<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) {
         if self.inbound.ack.is_due && !self.state.is_set_up() && self.state != State::Closed {
             let a_rwnd = self.a_rwnd(io.shared.config.a_rwnd_bytes);
-            io.send(self.route(), |packet| {
-                self.inbound.write_sack(packet, a_rwnd);
-            });
+            io.send(self.route(), |packet| self.inbound.write_sack(packet, a_rwnd));
             self.on_ack_sent(io, a_rwnd);
         }
     }

@@ -113,7 +113,7 @@ impl IfUnrecognized {
 }
 
 /// Returns the length with padding.
-const fn padded(bytes: usize) -> usize {
+pub(crate) const fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 

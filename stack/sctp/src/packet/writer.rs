@@ -5,7 +5,12 @@
 
 use super::chunk::CHUNK_HEADER_BYTES;
 use super::parameter::TLV_HEADER_BYTES;
-use super::{COMMON_HEADER_BYTES, ChunkType, checksum_of, padded};
+use core::ops::Range;
+
+use super::{ALIGNMENT, COMMON_HEADER_BYTES, ChunkType, DATA_HEADER_BYTES, Data, checksum_of, padded};
+
+/// The length of a DATA chunk before its payload.
+const HEADER: usize = DATA_HEADER_BYTES as usize;
 
 /// A packet under construction.
 pub struct PacketWriter<'a> {
@@ -38,6 +43,33 @@ impl<'a> PacketWriter<'a> {
         [*l0, *l1] = length.to_be_bytes();
         self.used += used;
         true
+    }
+
+    /// Appends a DATA chunk. `fill` writes the payload in place, at most `payload_max` bytes of it
+    /// and no more than fit, and returns its length. Returns the place of the chunk in the packet
+    /// without padding, or `None` if the payload is empty; then the packet is as before.
+    pub fn data(
+        &mut self,
+        data: &Data<'_>,
+        payload_max: usize,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Option<Range<usize>> {
+        let start = self.used;
+        let room = self.chunks.get_mut(start..)?;
+        let whole_words = room.len() & !(ALIGNMENT - 1);
+        let (header, payload) = room.get_mut(..whole_words)?.split_first_chunk_mut::<HEADER>()?;
+        let bytes = match payload.len().min(payload_max) {
+            0 => 0,
+            most => fill(payload.get_mut(..most)?).min(most),
+        };
+        let length = u16::try_from(HEADER + bytes).ok().filter(|_| bytes > 0)?;
+        let ([kind, flags, l0, l1, fixed @ ..], [high, low]) = (header, length.to_be_bytes());
+        (*kind, *flags, *l0, *l1) = (ChunkType::DATA.0, data.flags.bits(), high, low);
+        *fixed = data.fixed();
+        payload.get_mut(bytes..padded(bytes)).unwrap_or_default().fill(0);
+        self.used += padded(length.into());
+        let start = COMMON_HEADER_BYTES + start;
+        Some(start..start + usize::from(length))
     }
 
     /// Returns whether a chunk with a value of so many bytes fits.

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use ironwarp_arch::crc32c;
-use ironwarp_llp::{ConnId, Events, ListenerId};
+use ironwarp_llp::{Blocked, ConnId, Events, ListenerId, UnitSource};
 use ironwarp_net::{Net, NetConfig, Received, TransportProtocol};
 use ironwarp_port::memory::{self, FarEnd, MemoryConfig, MemoryControl, MemoryFrame, MemoryPort};
 use ironwarp_port::{Burst, Frame, Wire, Wires};
@@ -43,20 +43,21 @@ pub struct Node {
     far: FarEnd,
     pub stats: CoreStats,
     pub now: Nanos,
+    pub upper: Upper,
+}
+
+/// The layer above of a node.
+#[derive(Default)]
+pub struct Upper {
     pub events: Vec<(ConnId, Events)>,
     /// Whether messages are taken as they arrive.
     pub takes: bool,
     pub taken: Vec<(MessageHeader, Vec<u8>)>,
+    /// Stream and length of each message that the peer acknowledged.
+    pub acked: Vec<(u16, u32)>,
 }
 
-/// The layer above of a node.
-struct User<'a> {
-    events: &'a mut Vec<(ConnId, Events)>,
-    takes: bool,
-    taken: &'a mut Vec<(MessageHeader, Vec<u8>)>,
-}
-
-impl UpperLayer for User<'_> {
+impl UpperLayer for Upper {
     fn event(&mut self, id: ConnId, events: Events) {
         self.events.push((id, events));
     }
@@ -66,6 +67,10 @@ impl UpperLayer for User<'_> {
             self.taken.push((message.header, message.payload.to_vec()));
         }
         self.takes
+    }
+
+    fn acked(&mut self, _: ConnId, stream: u16, bytes: u32) {
+        self.acked.push((stream, bytes));
     }
 }
 
@@ -91,7 +96,7 @@ impl Node {
         let net = Net::new(net_config, wire.caps(), stats.clone());
         let sctp = Sctp::new(config, net.hasher(), [host.into(), 11], stats.clone());
         let (wires, now) = (Wires::single(wire), Nanos::from_secs(1_000));
-        Node { host, net, sctp, wires, control, far, stats, now, events: vec![], takes: false, taken: vec![] }
+        Node { host, net, sctp, wires, control, far, stats, now, upper: Upper::default() }
     }
 
     /// A node that listens on [`PORT`].
@@ -124,8 +129,7 @@ impl Node {
         if let Some(Received::Packet(packet)) = net.on_frame(now, frame, self.wires.first_mut()) {
             let (flow, mac) = (packet.flow, packet.remote_mac);
             let path = || net.path_to(&flow, mac);
-            let mut user = User { events: &mut self.events, takes: self.takes, taken: &mut self.taken };
-            self.sctp.on_packet(now, packet, path, &mut self.wires, &mut user);
+            self.sctp.on_packet(now, packet, path, &mut self.wires, &mut self.upper);
         }
         self.check();
     }
@@ -151,9 +155,17 @@ impl Node {
     }
 
     pub fn timers(&mut self) {
-        let events = &mut self.events;
-        self.sctp.on_timers(self.now, &mut self.wires, &mut |id, event| events.push((id, event)));
+        self.sctp.on_timers(self.now, &mut self.wires, &mut self.upper);
         self.check();
+    }
+
+    /// Sends messages, one in each packet, while the windows take them. Returns how many were
+    /// pulled and what stopped it.
+    pub fn transmit(&mut self, id: ConnId, header: MessageHeader, messages: &[&[u8]]) -> (usize, Blocked) {
+        let mut source = Messages(messages);
+        let done = self.sctp.transmit(self.now, id, header, &mut source, &mut self.wires, usize::MAX);
+        self.check();
+        (messages.len() - source.0.len(), done.blocked)
     }
 
     pub fn close(&mut self, id: ConnId) -> Events {
@@ -183,7 +195,7 @@ impl Node {
     }
 
     pub fn take_events(&mut self) -> Vec<(ConnId, Events)> {
-        std::mem::take(&mut self.events)
+        std::mem::take(&mut self.upper.events)
     }
 
     /// Reads all messages.
@@ -216,6 +228,24 @@ impl Node {
 
     fn check(&self) {
         self.sctp.check().unwrap_or_else(|fault| panic!("host {} at {:?}: {fault}", self.host, self.now));
+    }
+}
+
+/// Messages to send. One that does not fit waits.
+struct Messages<'a>(&'a [&'a [u8]]);
+
+impl UnitSource for Messages<'_> {
+    fn fill(&mut self, room: &mut [u8]) -> usize {
+        let Some((first, rest)) = self.0.split_first().filter(|(first, _)| first.len() <= room.len()) else {
+            return 0;
+        };
+        self.0 = rest;
+        room[..first.len()].copy_from_slice(first);
+        first.len()
+    }
+
+    fn is_empty(&mut self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -459,4 +489,44 @@ impl Sack {
             duplicates: (blocks..blocks + duplicates).map(|at| word(value, 12 + 4 * at)).collect(),
         }
     }
+}
+
+/// A DATA chunk that was sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SentData {
+    pub tsn: u32,
+    pub stream: u16,
+    pub ssn: u16,
+    pub ppid: u32,
+    pub flags: u8,
+    pub payload: Vec<u8>,
+}
+
+impl SentData {
+    /// Returns the DATA chunks of some packets.
+    pub fn all(sent: &[Sent]) -> Vec<Self> {
+        let chunks = sent.iter().flat_map(|sent| &sent.chunks).filter(|&&(kind, ..)| kind == DATA);
+        let parse = |(_, flags, value): &(u8, u8, Vec<u8>)| SentData {
+            tsn: word(value, 0),
+            stream: half(value, 4),
+            ssn: half(value, 6),
+            ppid: word(value, 8),
+            flags: *flags,
+            payload: value[12..].to_vec(),
+        };
+        chunks.map(parse).collect()
+    }
+
+    /// Returns their TSNs, as distances from `base`.
+    pub fn tsns(sent: &[Sent], base: u32) -> Vec<u32> {
+        SentData::all(sent).iter().map(|data| data.tsn.wrapping_sub(base)).collect()
+    }
+}
+
+/// Returns a SACK.
+pub fn sack(cum_tsn: u32, a_rwnd: u32, blocks: &[[u16; 2]]) -> Vec<u8> {
+    let mut value = [cum_tsn.to_be_bytes(), a_rwnd.to_be_bytes(), [0; 4]].concat();
+    value[8..10].copy_from_slice(&(blocks.len() as u16).to_be_bytes());
+    value.extend(blocks.iter().flatten().flat_map(|distance| distance.to_be_bytes()));
+    chunk(SACK, 0, &value)
 }
