@@ -1,8 +1,9 @@
 //! How a lower layer carries DDP segments: the frame around each.
 //!
 //! [`Mpa`](crate::mpa::Mpa) frames them for a byte stream: length, pad, CRC and markers (RFC 5044).
-//! A lower layer whose messages have boundaries and a digest of their own needs no frame. A
-//! [`Stream`](crate::Stream) is generic over it, so no call is dynamic.
+//! [`SegmentChunk`](crate::sctp::SegmentChunk) numbers them for messages that arrive in any order
+//! (RFC 5043). A lower layer whose messages have boundaries, an order and a digest needs no frame.
+//! A [`Stream`](crate::Stream) is generic over it, so no call is dynamic.
 
 use ironwarp_arch::one_pass::{CrcAndSum, Kernel};
 use ironwarp_arch::{checksum, crc32c};
@@ -25,7 +26,8 @@ pub trait Framing: Default + Serialize + DeserializeOwned {
         true
     }
 
-    /// Returns how many of `room` octets frames may use: all that no marker may take.
+    /// Returns how many of `room` octets frames may use: all that no marker may take, or none while
+    /// no frame may be sent.
     fn usable(&self, room: usize) -> usize {
         room
     }
@@ -47,9 +49,20 @@ pub trait Framing: Default + Serialize + DeserializeOwned {
     /// Returns whether the fast path may write frames, with [`Framing::complete_fast`].
     fn is_fast(&self) -> bool;
 
-    /// [`Framing::complete`] of a framing that [is fast](Framing::is_fast). With `SUMMED` it may
-    /// also return the sum of the words of a short frame (RFC 1071), if one pass gives both.
-    fn complete_fast<const SUMMED: bool>(&self, room: &mut [u8], ulpdu_bytes: usize) -> (usize, Option<u32>);
+    /// [`Framing::complete`] of a framing that [is fast](Framing::is_fast), or 0 while no frame may
+    /// be sent. With `SUMMED` it may also return the sum of the words of a short frame (RFC 1071),
+    /// if one pass gives both.
+    fn complete_fast<const SUMMED: bool>(
+        &mut self,
+        room: &mut [u8],
+        ulpdu_bytes: usize,
+    ) -> (usize, Option<u32>);
+
+    /// The peer has acknowledged `total_bytes` of the stream, in the order in which they were sent.
+    #[inline(always)]
+    fn on_acked(&mut self, total_bytes: u64) {
+        let _ = total_bytes;
+    }
 
     /// Returns a frame at the front of `room` whose payload is copied, checked and summed in one
     /// pass; `None` if it takes several passes. The ULPDU is `header_bytes` of headers and

@@ -140,7 +140,11 @@ impl Framing for Mpa {
     }
 
     #[inline(always)]
-    fn complete_fast<const SUMMED: bool>(&self, room: &mut [u8], ulpdu_bytes: usize) -> (usize, Option<u32>) {
+    fn complete_fast<const SUMMED: bool>(
+        &mut self,
+        room: &mut [u8],
+        ulpdu_bytes: usize,
+    ) -> (usize, Option<u32>) {
         match SUMMED && self.crc && ulpdu_bytes < BYTES_MIN {
             true => {
                 let (written, sum) = fpdu::encode_with::<true>(room, ulpdu_bytes, true);

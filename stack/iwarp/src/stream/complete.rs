@@ -189,6 +189,7 @@ impl<F: Framing> Stream<F> {
     /// requests that this covers.
     pub fn on_acked<C: CompletionSink>(&mut self, total: u64, io: &mut Io<'_, C>) {
         self.send_progress.acked_bytes = self.send_progress.acked_bytes.max(total);
+        self.framing.on_acked(total);
         if self.state == StreamState::Open {
             self.complete(io);
         }

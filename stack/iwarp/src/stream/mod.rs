@@ -94,7 +94,8 @@ pub struct StreamConfig {
     pub complete_on_copy: bool,
     /// Allows Sends and Read Requests between the segments of a long Read Response.
     pub interleave_untagged: bool,
-    /// Places tagged segments beyond a gap out of order, if markers and CRCs are in use.
+    /// Places tagged segments beyond a gap out of order, if the framing can find them: MPA with
+    /// markers and CRCs, or messages.
     pub place_out_of_order: bool,
     /// The variant of RFC 7306. `None` supports RFC 5040 only.
     pub extensions: Option<Rfc7306Profile>,
@@ -106,12 +107,12 @@ pub struct StreamConfig {
     pub fast_path: bool,
 }
 
-/// The side that sent the MPA Request Frame.
+/// Which side may send first: over MPA, that which sent the Request Frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// This side sent it and may send FPDUs at once.
+    /// This side may send FPDUs at once.
     Initiator,
-    /// The peer sent it; this side waits for the peer's first FPDU (RFC 5044 s7.1.2, rule 4).
+    /// This side waits for the peer's first FPDU (RFC 5044 s7.1.2, rule 4).
     Responder,
 }
 
@@ -310,6 +311,11 @@ impl<F: Framing> Stream<F> {
     /// wrong start-up frame.
     pub fn may_send_terminate(&self, error: Terminate) -> bool {
         self.may_send() && error != MpaFault::Startup.into()
+    }
+
+    /// Returns the framing.
+    pub fn framing(&self) -> &F {
+        &self.framing
     }
 
     /// Returns the depths of Reads of its [`StreamConfig`].

@@ -6,6 +6,9 @@
 //! and no error is reported. Later each FPDU passes all checks in order, and only the copy is
 //! skipped ([`placed_runs`]).
 //!
+//! Positions are octets of a byte stream. Of a lower layer whose messages are segments
+//! ([`Stream::on_message_out_of_order`]) they are messages, and the first two rules are met.
+//!
 //! A segment is placed out of order if all of these hold. Otherwise it is placed in order, and a
 //! counter shows the reason.
 //!
@@ -60,7 +63,7 @@ use placed_runs::PlacedRuns;
 /// The state of out-of-order placement.
 #[derive(Debug, Default)]
 pub(super) struct OutOfOrderPlacement {
-    /// Markers and CRCs are in use, and no wrong FPDU was found.
+    /// The framing can find segments, and no wrong one was found.
     active: bool,
     runs: PlacedRuns,
 }
@@ -69,12 +72,6 @@ pub(super) struct OutOfOrderPlacement {
 type Placed = Result<(), Counter>;
 
 impl Stream<Mpa> {
-    /// Returns whether [`Stream::on_out_of_order`] can place anything: the queue pair enabled it,
-    /// and received data has markers and CRCs.
-    pub fn places_out_of_order(&self) -> bool {
-        self.out_of_order.as_ref().is_some_and(|out_of_order| out_of_order.is_active())
-    }
-
     /// Places what is allowed of the bytes that arrived last beyond a gap. `scratch` is that of
     /// [`Stream::on_readable`].
     #[cold]
@@ -129,6 +126,25 @@ impl Stream<Mpa> {
 }
 
 impl<F: Framing> Stream<F> {
+    /// Returns whether anything can be placed beyond a gap: the queue pair enabled it, and the
+    /// framing can find it.
+    pub fn places_out_of_order(&self) -> bool {
+        self.out_of_order.as_ref().is_some_and(|out_of_order| out_of_order.is_active())
+    }
+
+    /// Places what is allowed of a message that arrived beyond a gap: the one `distance` messages
+    /// behind the next in order. It must be passed to [`Stream::on_message`] in order, too.
+    #[cold]
+    pub fn on_message_out_of_order<C>(&mut self, distance: u32, ulpdu: &[u8], io: &Io<'_, C>) {
+        if !self.receiving || !self.places_out_of_order() {
+            return;
+        }
+        if let Err(reason) = self.place_out_of_order_segment(distance..distance.saturating_add(1), ulpdu, io)
+        {
+            io.stats.count(reason);
+        }
+    }
+
     fn place_out_of_order_segment<C>(&mut self, fpdu: Range<u32>, ulpdu: &[u8], io: &Io<'_, C>) -> Placed {
         let (header, payload) =
             match Header::decode(ulpdu).map_err(|_| Counter::IwarpOutOfOrderSkippedHeader)? {

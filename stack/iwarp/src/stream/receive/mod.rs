@@ -91,6 +91,9 @@ impl<F: Framing> Stream<F> {
         if !self.receiving {
             return Ok(self.state != StreamState::Open);
         }
+        if let Some(out_of_order) = &mut self.out_of_order {
+            out_of_order.on_next_in_order(1);
+        }
         self.on_ulpdu(ulpdu, io).map(|()| true)
     }
 

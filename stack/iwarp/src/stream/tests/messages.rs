@@ -29,7 +29,11 @@ impl Framing for Messages {
         true
     }
 
-    fn complete_fast<const SUMMED: bool>(&self, room: &mut [u8], ulpdu_bytes: usize) -> (usize, Option<u32>) {
+    fn complete_fast<const SUMMED: bool>(
+        &mut self,
+        room: &mut [u8],
+        ulpdu_bytes: usize,
+    ) -> (usize, Option<u32>) {
         (if ulpdu_bytes <= room.len() { ulpdu_bytes } else { 0 }, None)
     }
 

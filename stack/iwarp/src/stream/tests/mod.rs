@@ -16,6 +16,7 @@ mod responses;
 mod rfc5040_ordering;
 mod rtr;
 mod saved;
+mod sctp;
 mod tx_scheduling;
 
 use std::collections::VecDeque;

@@ -30,7 +30,7 @@ fn pair() -> (Endpoint, Endpoint) {
 }
 
 /// Words in memory that is aligned to eight bytes, in the machine's byte order.
-pub(super) fn words(side: &Endpoint, values: &[u64], access: Access) -> Region {
+pub(super) fn words<F: Framing>(side: &Endpoint<F>, values: &[u64], access: Access) -> Region {
     let region = side.table.register(PD, lines(8 * values.len() + 8), access).unwrap();
     for (at, value) in values.iter().enumerate() {
         region.write_at(at * 8, &value.to_ne_bytes()).unwrap();
@@ -53,7 +53,13 @@ pub(super) fn at(region: &Region, index: u64) -> (STag, u64) {
     (region.stag(), region.base_to() + index * 8)
 }
 
-fn atomic(side: &mut Endpoint, wr_id: u64, operation: AtomicOp, sink: Sge, (stag, to): (STag, u64)) {
+pub(super) fn atomic<F: Framing>(
+    side: &mut Endpoint<F>,
+    wr_id: u64,
+    operation: AtomicOp,
+    sink: Sge,
+    (stag, to): (STag, u64),
+) {
     side.post(wr_id, SendOpcode::Send, |wqe| {
         wqe.set_atomic(&operation, sink);
         (wqe.remote_stag, wqe.remote_to) = (stag, to);
