@@ -88,3 +88,22 @@ impl Streams {
         held.header.is_unordered || self.next_ssn(slot, held.header.stream) == Some(held.ssn)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 9260 s6.5: after 65535 the next SSN is 0. Unordered messages take none.
+    #[test]
+    fn sequence_numbers_to_send_wrap() {
+        let mut streams = Streams::new(&SctpConfig { associations_max: 2, ..SctpConfig::default() });
+        for n in 0..=u16::MAX {
+            assert_eq!(streams.tx_ssn(1, 3), n);
+            streams.on_sent(1, MessageHeader { stream: 3, ppid: 0, is_unordered: true });
+            streams.on_sent(1, MessageHeader { stream: 3, ppid: 0, is_unordered: false });
+        }
+        assert_eq!((streams.tx_ssn(1, 3), streams.tx_ssn(1, 2), streams.tx_ssn(0, 3)), (0, 0, 0));
+        streams.reset(1);
+        assert!(streams.is_all_acked(1, 3));
+    }
+}

@@ -246,7 +246,8 @@ fn an_empty_message_or_a_fragment_aborts_the_association() {
     }
 }
 
-/// RFC 9260 s6: DATA counts in ESTABLISHED, SHUTDOWN-PENDING and SHUTDOWN-SENT.
+/// RFC 9260 s6: DATA counts in ESTABLISHED, SHUTDOWN-PENDING and SHUTDOWN-SENT, and SACK in
+/// SHUTDOWN-RECEIVED in place of the last.
 #[test]
 fn data_in_another_state_is_dropped() {
     let mut a = Node::new(1, SctpConfig::default());
@@ -255,8 +256,9 @@ fn data_in_another_state_is_dropped() {
     assert_eq!(a.answers(2, &packet([PORT, FROM], tag, &[data(100, b"x")])), []);
     let (mut node, peer) = node();
     peer.send(&mut node, &[chunk(SHUTDOWN, 0, &[0; 4])]);
-    assert_eq!(peer.send(&mut node, &[data(100, b"x")]), []);
+    assert_eq!(peer.send(&mut node, &[data(100, b"x"), sack(1, 0, &[])]), []);
     assert_eq!(node.take_events(), [(peer.id, Events::PEER_CLOSED)]);
+    assert_eq!(node.read(Counter::SctpDropUnexpectedChunk), 2);
 }
 
 /// RFC 9260 s9.2: in SHUTDOWN-SENT DATA is answered with SHUTDOWN at once, and with a SACK if the

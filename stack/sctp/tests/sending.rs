@@ -146,6 +146,46 @@ fn slow_start_opens_the_window() {
     assert_eq!(scene.cwnd(), 5 * CHUNK, "full twice, and not the third time");
 }
 
+/// RFC 9260 s6.1, rule B: one packet may exceed cwnd.
+#[test]
+fn one_packet_exceeds_the_window() {
+    let mut scene = Scene::new();
+    scene.node.transmit(scene.peer.id, UNORDERED, &[b"x"]);
+    assert_eq!(scene.send(9), (vec![1, 2, 3, 4], Blocked::Congestion));
+    assert_eq!((scene.cwnd(), scene.flight()), (3 * CHUNK, 3 * CHUNK + 20), "with padding (s7.2)");
+}
+
+/// RFC 9260 s6.1: a later chunk does not restart T3-rtx.
+#[test]
+fn the_first_chunk_starts_the_timer() {
+    let mut scene = Scene::new();
+    scene.send(1);
+    scene.node.pass(Nanos::from_millis(100));
+    assert_eq!(scene.send(1).0, [2]);
+    scene.node.pass(Nanos::from_millis(101));
+    assert_eq!(scene.sent(), [1]);
+}
+
+/// RFC 9260 s7.2.4, note: what a SACK acknowledges opens the window before its loss halves it.
+#[test]
+fn the_window_grows_before_a_loss_halves_it() {
+    let mut scene = Scene::with(SctpConfig { burst_packets_max: 99, ..SctpConfig::default() });
+    let mut last = 0;
+    for _ in 0..6 {
+        last += scene.send(99).0.len() as u32;
+        scene.sack(last, &[]);
+    }
+    for end in 2..=3 {
+        scene.send(99);
+        assert_eq!(scene.sack(last, &[[2, end]]), []);
+    }
+    scene.send(99);
+    let cwnd = scene.cwnd();
+    assert!(cwnd > 8 * CHUNK && scene.flight() >= cwnd);
+    assert_eq!(scene.sack(last, &[[2, 4]]), [last + 1]);
+    assert_eq!(scene.cwnd(), (cwnd + CHUNK) / 2);
+}
+
 /// RFC 9260 s6.1, rule D: at most Max.Burst packets after a SACK.
 #[test]
 fn a_burst_is_limited() {
@@ -281,7 +321,8 @@ fn lost_chunks_are_bundled() {
     scene.node.transmit(scene.peer.id, UNORDERED, &messages);
     scene.sent();
     scene.node.pass(Nanos::from_millis(201));
-    assert_eq!(scene.node.sent().iter().map(|sent| sent.kinds().len()).collect::<Vec<_>>(), [4]);
+    let sent = scene.node.sent();
+    assert_eq!((sent.len(), SentData::tsns(&sent, scene.base)), (1, vec![1, 2, 3, 4]), "in order (s6.10)");
     assert_eq!(scene.node.read(Counter::SctpTxRetransmittedChunks), 4);
 }
 
