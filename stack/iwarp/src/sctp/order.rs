@@ -96,6 +96,14 @@ impl<M> ReceiveOrder<M> {
         self.held.pop_front().map(|(_, message)| message)
     }
 
+    /// Removes a chunk that is held. It may arrive once more.
+    pub(super) fn remove(&mut self, is_it: impl Fn(&M) -> bool) {
+        if let Some(at) = self.held.iter().position(|(_, message)| is_it(message)) {
+            self.held.remove(at);
+            self.ready = self.ready.min(at);
+        }
+    }
+
     /// Returns whether every chunk that arrived was delivered.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()

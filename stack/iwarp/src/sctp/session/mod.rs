@@ -36,7 +36,7 @@ use super::order::{ReceiveOrder, SsnFault};
 use crate::mpa::MpaFault;
 use crate::terminate::Terminate;
 
-/// One side of the sessions of a stream. `M` is a message that the lower layer passes on.
+/// One side of the sessions of a stream. `M` names a message that the lower layer holds.
 #[derive(Debug)]
 pub struct Session<M> {
     state: State,
@@ -50,8 +50,8 @@ pub struct Session<M> {
     peer_terminated: bool,
     /// Nothing more of the last session can arrive.
     reusable: bool,
-    /// The chunks of the peer, each with its payload protocol identifier.
-    order: ReceiveOrder<(u32, M)>,
+    /// The chunks of the peer, each with its function if it is a control message.
+    order: ReceiveOrder<(Option<Function>, M)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,7 +110,7 @@ pub enum NotNow {
     Unacknowledged,
 }
 
-impl<M: AsRef<[u8]>> Session<M> {
+impl<M: PartialEq> Session<M> {
     /// Creates the side of an unused stream. `held_max` is the number of messages that the lower
     /// layer holds at most.
     pub fn new(held_max: usize) -> Self {
@@ -125,15 +125,15 @@ impl<M: AsRef<[u8]>> Session<M> {
         }
     }
 
-    /// Takes a message of the stream. Returns its distance from the next one in order if it is a
-    /// segment that may be placed before its predecessors arrive.
+    /// Takes a message of the stream with this user data, which the lower layer holds as `message`
+    /// until [`Session::pop`]. Returns its distance from the next one in order if it is a segment
+    /// that may be placed before its predecessors arrive.
     pub fn on_message(
         &mut self,
-        ppid: u32,
-        unordered: bool,
+        (ppid, unordered, user_data): (u32, bool, &[u8]),
         message: M,
     ) -> Result<Option<u16>, SessionFault> {
-        let decoded = Chunk::decode(ppid, message.as_ref());
+        let decoded = Chunk::decode(ppid, user_data);
         if decoded.is_ok_and(|(ssn, chunk)| ssn == 0 && is_initiate(function_of(&chunk)))
             && self.may_be_followed()
         {
@@ -145,27 +145,38 @@ impl<M: AsRef<[u8]>> Session<M> {
         }
         let inserted = match decoded {
             _ if !unordered => Err(SessionFault::Ordered),
-            Ok((ssn, _)) => self.order.insert(ssn, (ppid, message)).map_err(SessionFault::from),
+            Ok((ssn, chunk)) => {
+                self.order.insert(ssn, (function_of(&chunk), message)).map_err(SessionFault::from)
+            }
             Err(fault) => Err(fault.into()),
         };
         let distance = inserted.inspect_err(|_| self.break_off())?;
         Ok(distance.filter(|_| ppid == PPID_SEGMENT && self.state == State::Open && !self.peer_terminated))
     }
 
-    /// Returns the next chunk in order, if it has arrived and is legal. It stays until
-    /// [`Session::pop`].
-    pub fn front(&mut self) -> Result<Option<Chunk<'_>>, SessionFault> {
-        if self.next_chunk().is_some_and(|chunk| !self.is_legal(function_of(&chunk))) {
+    /// The lower layer has dropped a message, which arrives once more.
+    pub fn forget(&mut self, message: &M) {
+        self.order.remove(|(_, held)| held == message);
+    }
+
+    /// Returns the next chunk in order, if it has arrived and is legal: its function if it is a
+    /// control message, and its message. It stays until [`Session::pop`].
+    pub fn front(&mut self) -> Result<Option<(Option<Function>, &M)>, SessionFault> {
+        if self.order.front().is_some_and(|(function, _)| !self.is_legal(*function)) {
             self.break_off();
             return Err(SessionFault::OutOfTurn);
         }
-        Ok(self.next_chunk())
+        Ok(self.order.front().map(|(function, message)| (*function, message)))
+    }
+
+    /// Gives up the session: what arrives for it is dropped.
+    pub fn abandon(&mut self) {
+        self.break_off();
     }
 
     /// Removes the chunk that [`Session::front`] returned, and takes its effect on the session.
     pub fn pop(&mut self) {
-        let Some(function) = self.next_chunk().map(|chunk| function_of(&chunk)) else { return };
-        self.order.pop();
+        let Some((function, _)) = self.order.pop() else { return };
         // A reply, or a segment, shows that the peer has our first message.
         self.begin_received = true;
         match function {
@@ -209,6 +220,26 @@ impl<M: AsRef<[u8]>> Session<M> {
         }
         (self.begun, self.begin_received) = (true, false);
         Ok(())
+    }
+
+    /// Returns whether the first control message of this side may be sent now. See
+    /// [`Session::send`].
+    pub fn may_begin(&self, all_acked: bool) -> bool {
+        match self.state {
+            State::Free => self.is_reusable() && all_acked,
+            State::Requested { .. } => true,
+            State::Initiated { .. } | State::Open | State::Broken => false,
+        }
+    }
+
+    /// Returns whether the first control message of this side was sent.
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Returns whether this side has a Terminate to send.
+    pub fn may_terminate(&self) -> bool {
+        self.state != State::Free && !self.terminated
     }
 
     /// Ends this side of the session: returns the user data of its last chunk. `next_ssn` is that
@@ -303,12 +334,6 @@ impl<M: AsRef<[u8]>> Session<M> {
             (State::Open, None | Some(Terminate)) => !self.peer_terminated,
             (State::Initiated { .. } | State::Requested { .. } | State::Open | State::Broken, _) => false,
         }
-    }
-
-    fn next_chunk(&self) -> Option<Chunk<'_>> {
-        let (ppid, message) = self.order.front()?;
-        // It was decoded when it arrived.
-        Some(Chunk::decode(*ppid, message.as_ref()).ok()?.1)
     }
 }
 

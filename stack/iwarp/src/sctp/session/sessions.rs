@@ -11,7 +11,7 @@ pub struct Sessions<M> {
     requests_max: usize,
 }
 
-impl<M: AsRef<[u8]>> Sessions<M> {
+impl<M: PartialEq> Sessions<M> {
     /// Creates the sessions of an association with `streams` in each direction. `is_opener`: this
     /// side opened the association, so it begins sessions on even streams and its peer on odd ones.
     /// Each session holds at most `held_max` messages. At most `requests_max` requests of the peer
@@ -42,13 +42,12 @@ impl<M: AsRef<[u8]>> Sessions<M> {
     pub fn on_message(
         &mut self,
         stream: u16,
-        ppid: u32,
-        unordered: bool,
+        chunk: (u32, bool, &[u8]),
         message: M,
     ) -> Result<Option<u16>, SessionFault> {
         let session = self.session(stream).ok_or(SessionFault::NoSession)?;
         let was_requested = session.is_requested();
-        let distance = session.on_message(ppid, unordered, message)?;
+        let distance = session.on_message(chunk, message)?;
         if !was_requested && session.is_requested() && self.requests() > self.requests_max {
             self.session(stream).into_iter().for_each(Session::pop);
             return Err(SessionFault::TooManyRequests);

@@ -29,17 +29,21 @@ fn segment(ssn: u16) -> Vec<u8> {
 }
 
 impl Side {
+    fn arrive(&mut self, ppid: u32, unordered: bool, octets: Vec<u8>) -> Result<Option<u16>, SessionFault> {
+        self.on_message((ppid, unordered, &octets.clone()), octets)
+    }
+
     fn on_control(&mut self, ssn: u16, function: Function) -> Result<Option<u16>, SessionFault> {
-        self.on_message(PPID_CONTROL, true, control(ssn, function, b""))
+        self.arrive(PPID_CONTROL, true, control(ssn, function, b""))
     }
 
     fn on_segment(&mut self, ssn: u16) -> Result<Option<u16>, SessionFault> {
-        self.on_message(PPID_SEGMENT, true, segment(ssn))
+        self.arrive(PPID_SEGMENT, true, segment(ssn))
     }
 
     /// Delivers the next chunk: its function, or none of a segment.
     fn deliver(&mut self) -> Result<Option<Option<Function>>, SessionFault> {
-        let function = self.front()?.map(|chunk| function_of(&chunk));
+        let function = self.front()?.map(|(function, _)| function);
         self.pop();
         Ok(function)
     }
@@ -77,7 +81,7 @@ fn open() -> [Side; 2] {
 
 fn broken() -> Side {
     let [mut active, _] = open();
-    assert_eq!(active.on_message(0, true, vec![0; 9]), Err(ChunkFault::Ppid(0).into()));
+    assert_eq!(active.arrive(0, true, vec![0; 9]), Err(ChunkFault::Ppid(0).into()));
     assert!(active.is_broken());
     active
 }
@@ -139,10 +143,10 @@ fn a_session_is_refused_without_the_application() {
 fn private_data_is_there_with_the_message() {
     let (mut active, mut passive) = (initiated(Initiate), side());
     let data = vec![7; 512];
-    assert_eq!(passive.on_message(PPID_CONTROL, true, control(0, Initiate, &data)), Ok(None));
-    let is_there = |chunk: Result<Option<Chunk<'_>>, _>| matches!(chunk, Ok(Some(Chunk::Control(control))) if control.private_data == data);
+    assert_eq!(passive.arrive(PPID_CONTROL, true, control(0, Initiate, &data)), Ok(None));
+    let is_there = |front: Result<Option<(Option<Function>, &Vec<u8>)>, _>| matches!(front, Ok(Some((Some(_), message))) if message[4..] == data[..]);
     assert!(is_there(passive.front()));
-    assert_eq!(active.on_message(PPID_CONTROL, true, control(0, Reject, &data)), Ok(None));
+    assert_eq!(active.arrive(PPID_CONTROL, true, control(0, Reject, &data)), Ok(None));
     assert!(is_there(active.front()));
 }
 
@@ -223,7 +227,7 @@ fn a_message_that_cannot_belong_to_the_session_breaks_it() {
     ];
     for (ppid, unordered, message, fault) in cases {
         let [mut active, _] = open();
-        let arrived = active.on_message(ppid, unordered, message);
+        let arrived = active.arrive(ppid, unordered, message);
         assert_eq!(arrived.and_then(|_| active.deliver().map(|_| None::<u16>)), Err(fault));
         assert!(active.is_broken());
         assert_eq!(active.terminate(1, false), encoded(1));
@@ -251,6 +255,54 @@ fn a_gap_that_cannot_close_breaks_the_session() {
     assert!(full.is_broken());
 }
 
+/// RFC 9260 s6.2: a receiver may drop a message that it has held, and the peer sends it once more.
+#[test]
+fn a_message_that_was_dropped_may_arrive_once_more() {
+    let [mut active, _] = open();
+    for ssn in [1, 2, 4] {
+        active.on_segment(ssn).unwrap();
+    }
+    active.forget(&segment(2));
+    active.forget(&segment(9));
+    assert!(active.order.is_consistent());
+    assert_eq!((active.deliver(), active.deliver()), (Ok(Some(None)), Ok(None)));
+    assert_eq!(active.on_segment(4), Err(SsnFault::Repeated(4).into()), "that one is held");
+
+    let [mut active, _] = open();
+    active.on_segment(2).unwrap();
+    active.forget(&segment(2));
+    assert_eq!((active.on_segment(2), active.on_segment(1)), (Ok(Some(1)), Ok(None)));
+    assert_eq!((active.deliver(), active.deliver()), (Ok(Some(None)), Ok(Some(None))));
+}
+
+/// RFC 5043 s6.2: a session that is given up ends with a Terminate.
+#[test]
+fn a_session_may_be_given_up() {
+    let [mut active, _] = open();
+    active.on_segment(1).unwrap();
+    active.abandon();
+    assert_eq!((active.deliver(), active.on_segment(2)), (Ok(None), Ok(None)), "both are dropped");
+    assert!(active.may_terminate() && !active.may_send_segments());
+    assert_eq!(active.terminate(1, false), encoded(1));
+    assert!(active.is_free() && !active.is_reusable());
+}
+
+/// What a side may send next, without sending it.
+#[test]
+fn a_side_knows_what_it_may_send() {
+    let can =
+        |side: &Side| [side.may_begin(true), side.may_begin(false), side.has_begun(), side.may_terminate()];
+    let [active, passive] = open();
+    assert_eq!(can(&side()), [true, false, false, false]);
+    assert_eq!(can(&initiated(Initiate)), [false, false, true, true]);
+    assert_eq!(can(&requested(Initiate)), [true, true, false, true]);
+    assert_eq!((can(&active), can(&passive)), ([false, false, true, true], [false, false, true, true]));
+    assert_eq!(can(&broken()), [false, false, true, true]);
+    let [mut ended, _] = open();
+    ended.terminate(1, true).unwrap();
+    assert_eq!(can(&ended), [false, false, true, false]);
+}
+
 /// RFC 5043 s6.6: only an Initiate can be the first chunk. Others are dropped, and nothing is sent:
 /// they may belong to a session that has ended.
 #[test]
@@ -264,7 +316,7 @@ fn a_message_without_a_session_is_dropped() {
         assert_eq!((later.terminate(1, true), later.is_reusable()), (Err(NotNow::OutOfTurn), true));
     }
     assert_eq!(side().on_segment(0), Err(SessionFault::NoSession));
-    assert_eq!(side().on_message(0, true, Vec::new()), Err(SessionFault::NoSession));
+    assert_eq!(side().arrive(0, true, Vec::new()), Err(SessionFault::NoSession));
 }
 
 /// RFC 5043 s6.1, s6.3, s6.6: what may be sent in each state.
@@ -374,7 +426,8 @@ fn initiates_that_cross_break_both_sessions() {
 fn requests_that_wait_are_limited() {
     let mut sessions = Sessions::new(6, true, 8, 2);
     let request = |sessions: &mut Sessions<Vec<u8>>, stream| {
-        sessions.on_message(stream, PPID_CONTROL, true, control(0, Initiate, b""))
+        let octets = control(0, Initiate, b"");
+        sessions.on_message(stream, (PPID_CONTROL, true, &octets.clone()), octets)
     };
     assert_eq!((request(&mut sessions, 1), request(&mut sessions, 3)), (Ok(None), Ok(None)));
     sessions.session(1).unwrap().pop();
@@ -438,7 +491,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Message { ppid, unordered, bytes } => {
-                    let fault = side.on_message(ppid, unordered, bytes).err();
+                    let fault = side.arrive(ppid, unordered, bytes).err();
                     prop_assert!(
                         fault.is_none_or(|fault| fault == SessionFault::NoSession
                             || side.is_broken() || side.is_free())

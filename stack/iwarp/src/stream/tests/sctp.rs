@@ -131,7 +131,7 @@ impl Side {
 
     /// A message arrives.
     fn on_message(&mut self, stream: u16, ppid: u32, user_data: Vec<u8>) {
-        match self.sessions.on_message(stream, ppid, true, user_data.clone()) {
+        match self.sessions.on_message(stream, (ppid, true, &user_data), user_data.clone()) {
             Ok(Some(distance)) => self.end(stream).with(|stream, io| {
                 stream.on_message_out_of_order(distance.into(), &user_data[2..], io);
             }),
@@ -161,35 +161,38 @@ impl Side {
                 self.on_fault(stream, fault);
                 return false;
             }
-            Ok(Some(Chunk::Segment(ulpdu))) => {
+            Ok(Some((None, user_data))) => {
                 let end = &mut self.queues.get_mut(&stream).unwrap().end;
-                if end.with(|stream, io| stream.on_message(ulpdu, io)) == Ok(false) {
+                if end.with(|stream, io| stream.on_message(&user_data[2..], io)) == Ok(false) {
                     return false;
                 }
                 end.check();
+                session.pop();
             }
-            Ok(Some(Chunk::Control(control))) => {
-                let control = (control.function, control.enhanced, control.private_data.to_vec());
-                self.on_control(stream, control);
+            Ok(Some((Some(_), user_data))) => {
+                let user_data = user_data.clone();
+                session.pop();
+                let (_, Chunk::Control(control)) = Chunk::decode(PPID_CONTROL, &user_data).unwrap() else {
+                    panic!("{user_data:?}")
+                };
+                self.on_control(stream, &control);
             }
         }
-        self.sessions.session(stream).unwrap().pop();
         true
     }
 
-    fn on_control(&mut self, stream: u16, (function, enhanced, data): (Function, Option<Enhanced>, Vec<u8>)) {
-        let control = Control { function, enhanced, private_data: &data };
-        if matches!(function, Function::Initiate | Function::EnhancedInitiate) {
+    fn on_control(&mut self, stream: u16, control: &Control<'_>) {
+        if matches!(control.function, Function::Initiate | Function::EnhancedInitiate) {
             self.add_queue(stream);
             self.sent.remove(&stream);
             let queue = self.queue(stream);
-            let (request, private_data) = Request::new(&control);
+            let (request, private_data) = Request::new(control);
             (queue.request, queue.private_data) = (Some(request), private_data.to_vec());
             return;
         }
         let sent_bytes = self.sent[&stream][0].0;
         let queue = self.queue(stream);
-        match queue.initiator.take().map(|initiator| initiator.on_reply(&control)) {
+        match queue.initiator.take().map(|initiator| initiator.on_reply(control)) {
             Some(reply) => {
                 if let Reply::Accepted { terms, fault, .. } = &reply {
                     let (terms, fault) = (*terms, *fault);
@@ -201,7 +204,7 @@ impl Side {
                 self.queue(stream).reply = Some(reply);
             }
             None => {
-                assert_eq!(function, Function::Terminate);
+                assert_eq!(control.function, Function::Terminate);
                 queue.end.with(|stream, io| stream.abort(io));
             }
         }
