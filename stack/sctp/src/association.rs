@@ -6,6 +6,7 @@ use ironwarp_port::{Frame, Port};
 use ironwarp_types::{Flow, Nanos, Seq};
 
 use crate::SctpConfig;
+use crate::heartbeat::Heartbeat;
 use crate::inbound::Inbound;
 use crate::outbound::Outbound;
 use crate::output::{Io, Route, write_init, write_unrecognized};
@@ -76,6 +77,8 @@ pub(crate) struct Association<F> {
     pub(crate) inbound: Inbound,
     pub(crate) outbound: Outbound,
     pub(crate) timers: Timers,
+    /// The HEARTBEAT that is not answered.
+    pub(crate) heartbeat: Option<Heartbeat>,
 }
 
 /// When the timers of an association expire. [`Nanos::MAX`]: not.
@@ -89,15 +92,22 @@ pub(crate) struct Timers {
     pub(crate) rtx: Nanos,
     /// T5-shutdown-guard.
     pub(crate) guard: Nanos,
+    /// The next HEARTBEAT, or the end of the wait for its answer.
+    pub(crate) heartbeat: Nanos,
 }
 
 impl Timers {
-    pub(crate) const STOPPED: Timers =
-        Timers { state: Nanos::MAX, ack: Nanos::MAX, rtx: Nanos::MAX, guard: Nanos::MAX };
+    pub(crate) const STOPPED: Timers = Timers {
+        state: Nanos::MAX,
+        ack: Nanos::MAX,
+        rtx: Nanos::MAX,
+        guard: Nanos::MAX,
+        heartbeat: Nanos::MAX,
+    };
 
     /// Returns when the next one expires.
     pub(crate) fn next(&self) -> Nanos {
-        self.state.min(self.ack).min(self.rtx).min(self.guard)
+        self.state.min(self.ack).min(self.rtx).min(self.guard).min(self.heartbeat)
     }
 }
 
@@ -127,6 +137,7 @@ impl<F: Frame> Association<F> {
             tries: 0,
             rto: Nanos::ZERO,
             timers: Timers::STOPPED,
+            heartbeat: None,
         }
     }
 
@@ -140,6 +151,11 @@ impl<F: Frame> Association<F> {
     pub(crate) fn enter<P: Port<Frame = F>>(&mut self, state: State, io: &mut Io<'_, P>) {
         // RFC 9260 s9.2: T2-shutdown follows the rules of s6.3.
         (self.state, self.tries, self.rto) = (state, 0, self.outbound.rtt.rto());
+        // RFC 9260 s8.3: from ESTABLISHED until SHUTDOWN or SHUTDOWN ACK.
+        match state {
+            State::Established => self.start_heartbeat(io, io.now),
+            _ => (self.heartbeat, self.timers.heartbeat) = (None, Nanos::MAX),
+        }
         if state == State::ShutdownSent {
             // RFC 9260 s9.2: five times RTO.Max.
             self.timers.guard = io.now + io.shared.config.rto_max.times(5);

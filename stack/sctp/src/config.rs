@@ -52,12 +52,15 @@ pub struct SctpConfig {
     /// Retransmissions of INIT, and then of COOKIE ECHO, before the attempt is given up:
     /// Max.Init.Retransmits.
     pub init_retries: u8,
-    /// Retransmissions of SHUTDOWN or SHUTDOWN ACK before the association is given up:
-    /// Association.Max.Retrans.
+    /// Timeouts in a row, of DATA, HEARTBEAT, SHUTDOWN or SHUTDOWN ACK, before the association is
+    /// given up: Association.Max.Retrans.
     pub association_retries: u8,
     /// How long a SACK may wait for a second packet, SACK.Delay. RFC 9260 s16 recommends 200 ms,
     /// which suits an RTO.Min of 1 s.
     pub sack_delay: Nanos,
+    /// How long a path is idle before a HEARTBEAT, HB.interval. It adds to the timeout.
+    /// [`Nanos::MAX`]: none is sent.
+    pub heartbeat_interval: Nanos,
     /// How long a state cookie is valid: Valid.Cookie.Life. The wish of a peer for a longer life is
     /// ignored.
     pub cookie_life: Nanos,
@@ -89,6 +92,7 @@ impl Default for SctpConfig {
             init_retries: 8,
             association_retries: 10,
             sack_delay: Nanos::from_millis(1),
+            heartbeat_interval: Nanos::from_secs(30),
             cookie_life: Nanos::from_secs(60),
             replies_per_second: 10_000,
             replies_burst: 100,

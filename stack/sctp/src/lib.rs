@@ -7,10 +7,10 @@
 //! | part | state |
 //! | --- | --- |
 //! | formats: [`packet`] | all chunks, parameters and error causes of RFC 9260, and the adaptation layer indication of RFC 5061 |
-//! | associations | set-up with state cookies, restart, collisions, packets out of the blue, shutdown, abort, replies to HEARTBEAT |
+//! | associations | set-up with state cookies, restart, collisions, packets out of the blue, shutdown, abort, HEARTBEATs |
 //! | receiving | DATA of one chunk a message, unordered and ordered; TSN map, SACK, receive window |
 //! | sending | messages pulled packet by packet, windows, congestion control, fast retransmit, T3-rtx |
-//! | several paths, path MTU discovery, our own HEARTBEATs | not yet: an association has the path of its set-up |
+//! | several paths, path MTU discovery | not yet: an association has the path of its set-up |
 //!
 //! Not planned: dynamic addresses (RFC 5061 but for the indication), authentication (RFC 4895),
 //! partial reliability (RFC 3758), fragments of messages: a DDP segment fits a packet.
@@ -22,7 +22,7 @@
 //! The modules, in the order in which a packet passes them: `packet` (octets to values), `engine`
 //! (demultiplexing, set-up, the chunks of an association, packets without one), `association` (its
 //! state), `cookie` and `secrets`, `inbound` (DATA and its SACKs), `outbound` (SACKs and
-//! what they acknowledge, transmission), `streams`, `output` (packets that are sent).
+//! what they acknowledge, transmission), `heartbeat`, `streams`, `output` (packets that are sent).
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used))]
@@ -31,6 +31,7 @@ mod association;
 mod config;
 mod cookie;
 mod engine;
+mod heartbeat;
 mod inbound;
 mod message;
 mod outbound;

@@ -3,6 +3,7 @@
 mod common;
 
 mod forged;
+mod heartbeat;
 mod lossy_data;
 mod lossy_pair;
 mod receiving;

@@ -46,6 +46,7 @@ fn the_age_of_a_cookie_counts_unless_both_tags_match() {
     node.answers(1, &echo(tag, &cookie));
     let (other_tag, other) = Peer::cookie(&mut node, &InitChunk { tag: 77, ..InitChunk::default() });
     node.pass(Nanos::from_secs(61));
+    node.sent();
     assert_eq!(node.answers(1, &echo(tag, &cookie))[0].kinds(), [COOKIE_ACK]);
     let stale = node.answers(1, &echo(other_tag, &other)).remove(0);
     assert_eq!((stale.tag, stale.kinds()), (77, vec![ERROR]));

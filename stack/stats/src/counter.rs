@@ -143,6 +143,7 @@ counters! {
         SctpTimeouts = "sctp_timeouts": "Expiries of T3-rtx.",
         SctpFastRecoveries = "sctp_fast_recoveries": "Times that SACKs showed a loss and halved a congestion window.",
         SctpRxPeerReneged = "sctp_rx_peer_reneged": "DATA chunks that a peer acknowledged and then dropped.",
+        SctpTxHeartbeats = "sctp_tx_heartbeats": "HEARTBEATs sent.",
         SctpTxSacks = "sctp_tx_sacks": "SACKs sent.",
         SctpRxDuplicates = "sctp_rx_duplicates": "DATA chunks that had arrived before.",
         SctpRxReneged = "sctp_rx_reneged": "Held messages dropped for earlier ones in a full receive window.",

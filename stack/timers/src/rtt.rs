@@ -138,9 +138,9 @@ impl Rtt {
         }
     }
 
-    /// RFC 6298 s2.2 and s2.3.
+    /// Takes a measured round trip: RFC 6298 s2.2 and s2.3.
     #[inline]
-    fn sample(&mut self, rtt: Nanos, rto_min: Nanos) {
+    pub fn sample(&mut self, rtt: Nanos, rto_min: Nanos) {
         if self.measured {
             let error = Nanos(self.srtt.0.abs_diff(rtt.0));
             self.rttvar = mean(self.rttvar, error, 2);

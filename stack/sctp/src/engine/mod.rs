@@ -297,6 +297,9 @@ impl<P: Port> Sctp<P> {
         if association.timers.rtx <= now && association.on_rtx_timeout(&mut io, user) {
             return self.time_out(slot, user);
         }
+        if association.timers.heartbeat <= now && association.on_heartbeat_timer(&mut io) {
+            return self.time_out(slot, user);
+        }
         if association.timers.ack <= now {
             association.timers.ack = Nanos::MAX;
             association.schedule_ack(&mut io.shared.acks);

@@ -181,6 +181,9 @@ impl<P: Port> Sctp<P> {
                 association.enter(State::ShutdownAckSent, &mut io);
                 self.report(slot, Events::PEER_CLOSED, user);
             }
+            (Chunk::HeartbeatAck(value), _) if state.may_send_again() => {
+                association.on_heartbeat_ack(&mut io, value);
+            }
             // RFC 9260 s9.2. The peer repeats it until our SHUTDOWN ACK arrives.
             (Chunk::Shutdown { cum_tsn_ack }, _) if state.may_send_again() => {
                 association.state = State::ShutdownReceived;

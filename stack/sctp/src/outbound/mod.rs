@@ -130,6 +130,25 @@ impl Outbound {
         self.flight_bytes
     }
 
+    /// Returns when a message was last sent.
+    pub(crate) fn sent_at(&self) -> Nanos {
+        self.sent_at
+    }
+
+    /// Counts a timeout. Returns whether there were too many in a row.
+    pub(crate) fn count_error(&mut self, errors_max: u8) -> bool {
+        self.errors = self.errors.saturating_add(1);
+        self.errors > errors_max
+    }
+
+    /// A HEARTBEAT was answered. RFC 9260 s8.1: it clears the errors, but not those of messages.
+    pub(crate) fn on_heartbeat_ack(&mut self, rtt: Nanos, rto_min: Nanos) {
+        self.rtt.sample(rtt, rto_min);
+        if self.is_all_acked() {
+            self.errors = 0;
+        }
+    }
+
     /// Frees all chunks.
     pub(crate) fn clear<S>(&mut self, retained: &mut Arena<SentChunk<S>>) {
         retained.clear(&mut self.retained);

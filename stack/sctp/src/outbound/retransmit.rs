@@ -84,10 +84,7 @@ impl<F: Frame> Association<F> {
         // RFC 9260 s6.1, rule A: a peer that reports a closed window is no silent one.
         let is_probe = outbound.retained.len() == 1 && outbound.rwnd == 0 && outbound.heard;
         outbound.heard = false;
-        if !is_probe {
-            outbound.errors = outbound.errors.saturating_add(1);
-        }
-        if outbound.errors > io.shared.config.association_retries {
+        if !is_probe && outbound.count_error(io.shared.config.association_retries) {
             return true;
         }
         io.shared.count(Counter::SctpTimeouts);
