@@ -4,6 +4,7 @@
 //! opaque.
 
 use ironwarp_llp::{ConnId, Events};
+use ironwarp_types::Seq;
 
 /// How a message is sent, and how it arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -21,6 +22,8 @@ pub struct MessageHeader {
 pub struct Message<'a> {
     /// How it was sent.
     pub header: MessageHeader,
+    /// Its number in the association: that of its chunk.
+    pub tsn: Seq,
     /// The octets. Never empty.
     pub payload: &'a [u8],
 }
@@ -35,6 +38,12 @@ pub trait UpperLayer {
     fn message(&mut self, id: ConnId, message: Message<'_>) -> bool {
         let _ = (id, message);
         false
+    }
+
+    /// A message that was offered and not taken is dropped: there is no room for it. The peer sends
+    /// it again.
+    fn dropped(&mut self, id: ConnId, stream: u16, tsn: Seq) {
+        let _ = (id, stream, tsn);
     }
 
     /// The peer has acknowledged a message for good.

@@ -165,6 +165,9 @@ counters! {
         SctpDropNoWindow = "sctp_drop_no_window": "DATA chunks beyond the receive window, without a buffer, or with too many gaps before them.",
         SctpDropBadStream = "sctp_drop_bad_stream": "DATA chunks of streams that do not exist.",
         SctpDropBadChunk = "sctp_drop_bad_chunk": "Chunks that do not fit their packet, or have impossible values.",
+        SctpDropNoSession = "sctp_drop_no_session": "Messages of DDP for a stream without a session, and those of an association that is not DDP.",
+        SctpSessionFaults = "sctp_session_faults": "Sessions of DDP that ended because a message broke their rules, or one request too many.",
+        SctpDropNoDdp = "sctp_drop_no_ddp": "Associations ended because the peer did not indicate DDP, or has other numbers of streams in and out.",
         SctpDropUnexpectedChunk = "sctp_drop_unexpected_chunk": "Chunks that the state of their association does not take.",
     }
     "iwarp" {

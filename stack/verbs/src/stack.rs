@@ -13,9 +13,9 @@ use ironwarp_port::memory::MemoryPort;
 use ironwarp_stats::{CoreStats, Counter, StatsPage};
 use ironwarp_types::{Clock, Nanos};
 
-use crate::config::{Config, in_range};
+use crate::config::{Config, TransportKind, in_range};
 use crate::context::{Context, PortInfo, ProtectionDomain};
-use crate::core_loop::{Lower, MpaOverTcp};
+use crate::core_loop::{DdpOverSctp, Lower, MpaOverTcp};
 use crate::error::{SetupError, VerbsError};
 use crate::shared::StackShared;
 use crate::worker::Worker;
@@ -294,7 +294,14 @@ impl StackBuilder {
         clock: MemoryClock,
         secret: [u64; 2],
     ) -> Result<(Stack, Vec<Worker>), SetupError> {
-        self.build_over::<MpaOverTcp<Instrumented<MemoryPort>>, _, _>(ports, clock, secret)
+        match self.config.stack.transport {
+            TransportKind::Tcp => {
+                self.build_over::<MpaOverTcp<Instrumented<MemoryPort>>, _, _>(ports, clock, secret)
+            }
+            TransportKind::Sctp => {
+                self.build_over::<DdpOverSctp<Instrumented<MemoryPort>>, _, _>(ports, clock, secret)
+            }
+        }
     }
 
     /// The same over another lower layer, with the core loop compiled for this port and clock.

@@ -43,6 +43,7 @@ mod queues;
 mod quirks;
 mod quotas;
 mod revision_fallback;
+mod sctp;
 mod security;
 mod segmentation;
 mod shared_receives;

@@ -25,7 +25,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-tcp", &["types", "llp", "timers", "arch", "stats", "port", "net"]),
     ("ironwarp-sctp", &["types", "llp", "timers", "arch", "stats", "port", "net"]),
     ("ironwarp-iwarp", &["types", "llp", "arch", "stats", "rings", "mem"]),
-    ("ironwarp", &["types", "llp", "timers", "arch", "stats", "rings", "mem", "port", "net", "tcp", "iwarp"]),
+    (
+        "ironwarp",
+        &["types", "llp", "timers", "arch", "stats", "rings", "mem", "port", "net", "tcp", "sctp", "iwarp"],
+    ),
     ("ironwarp-tests", &[]),
     ("ironwarp-capi", &["ironwarp"]),
     ("ironwarp-verbs-compat", &["port", "ironwarp"]),

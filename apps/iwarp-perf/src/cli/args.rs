@@ -144,6 +144,9 @@ pub struct Args {
     /// The largest network-layer packet, in bytes; with --config the file sets it
     #[arg(long, default_value_t = 1500, conflicts_with = "config", value_parser = value_parser!(u16).range(576..=65400))]
     pub mtu: u16,
+    /// The transport below RDMA, without MPA over SCTP; with --config the file sets it
+    #[arg(long, value_enum, default_value = "tcp", conflicts_with = "config")]
+    pub transport: TransportArg,
     /// Asks for markers in both directions; with --config the file sets it
     #[arg(long, conflicts_with = "config")]
     pub markers: bool,
@@ -242,6 +245,15 @@ pub enum AtomicsArg {
     Owner,
     /// The core that the request arrives at, with locked instructions
     Locked,
+}
+
+/// The transport below RDMA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum TransportArg {
+    /// MPA over TCP (RFC 5044)
+    Tcp,
+    /// SCTP (RFC 5043)
+    Sctp,
 }
 
 impl Command {

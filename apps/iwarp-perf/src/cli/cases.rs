@@ -47,7 +47,7 @@ fn test_takes(test: Test, option: &str) -> bool {
     match option {
         "size" | "all-sizes" => test.fixed_bytes().is_none(),
         "operation" | "words" | "atomics" | "owner" => atomic,
-        "qps" | "cores" | "events" | "connect" | "app-core" | "markers" | "no-crc" => rdma,
+        "qps" | "cores" | "events" | "connect" | "app-core" | "markers" | "no-crc" | "transport" => rdma,
         "depth" => rdma && !latency,
         "post-list" | "signal-every" | "bidirectional" => rdma && !latency && !atomic,
         "inline" => rdma && !read && !atomic && !test.is_immediate() && test != Test::SendInvLat,

@@ -9,7 +9,7 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Subcommand, ValueEnum};
 use ironwarp_cli::generate_docs_if_asked;
 
-pub use args::{Args, AtomicsArg, Command, Format};
+pub use args::{Args, AtomicsArg, Command, Format, TransportArg};
 pub use ironwarp_cli::CliExit;
 
 use crate::doctor;

@@ -19,7 +19,7 @@ use ironwarp_cli::{fail, on_interrupt, print_stdout, start_log};
 
 use crate::about::{self, PROGRAM};
 use crate::child::DEFAULT_LOG;
-use crate::cli::{Args, AtomicsArg, CliExit, Command, Format};
+use crate::cli::{Args, AtomicsArg, CliExit, Command, Format, TransportArg};
 use crate::plan::{
     CoresPlan, LOCKED, PairKind, Plan, ServerPlacement, Session, atomics, cores, scaling, single, suite,
 };
@@ -238,6 +238,9 @@ fn configure(args: &Args, session: &mut Session) {
     let mut settings = String::new();
     if args.markers || args.no_crc {
         settings += &format!("[mpa]\nmarkers = {}\ncrc = {}\n", args.markers, !args.no_crc);
+    }
+    if args.transport == TransportArg::Sctp {
+        settings += "[stack]\ntransport = \"sctp\"\n";
     }
     if is_setup_of_several_cores(args) {
         settings += &format!("[tcp]\ntime_wait_ms = {SETUP_TIME_WAIT_MS}\n");

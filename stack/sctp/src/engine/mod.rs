@@ -16,7 +16,7 @@ use ironwarp_llp::{
 use ironwarp_net::{FlowHasher, FlowTable, Path};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_types::{Flow, Nanos};
+use ironwarp_types::{Flow, Nanos, Seq};
 
 use crate::SctpConfig;
 use crate::association::{Association, State, Timers};
@@ -254,6 +254,47 @@ impl<P: Port> Sctp<P> {
         if association.consume(held, prev, config.a_rwnd_bytes) {
             association.schedule_ack(acks);
         }
+    }
+
+    /// Returns a message that was offered and not taken, by its TSN.
+    pub fn held_message(&self, id: ConnId, tsn: Seq) -> Option<Message<'_>> {
+        let association = self.association(id)?;
+        let (_, found) = self.shared.held.find(&association.inbound.held, |held| held.tsn == tsn)?;
+        Some(self.shared.held.message(found))
+    }
+
+    /// Removes that message, and releases its frame with the last of its packet.
+    pub fn consume_held(&mut self, id: ConnId, tsn: Seq) {
+        let Some(association) = association_of(&mut self.slots, id) else { return };
+        let Shared { held, acks, config, .. } = &mut self.shared;
+        let Some((prev, _)) = held.find(&association.inbound.held, |held| held.tsn == tsn) else { return };
+        if association.consume(held, prev, config.a_rwnd_bytes) {
+            association.schedule_ack(acks);
+        }
+    }
+
+    /// Removes the messages of a stream that were offered and not taken.
+    pub fn discard(&mut self, id: ConnId, stream: u16) {
+        while let Some(tsn) = self.message(id, stream).map(|message| message.tsn) {
+            self.consume_held(id, tsn);
+        }
+    }
+
+    /// Calls `update` with the path of each association in up to `slots_max` slots from `from` on.
+    /// Returns the slot to continue at, or `None` at the end.
+    pub fn update_paths(
+        &mut self,
+        from: u32,
+        slots_max: u32,
+        mut update: impl FnMut(&mut Path, u16),
+    ) -> Option<u32> {
+        let end = from.saturating_add(slots_max);
+        let part = self.slots.get_mut(from as usize..(end as usize).min(self.slots.len()))?;
+        for association in part.iter_mut().filter_map(|slot| slot.association.as_mut()) {
+            let mtu_bytes = association.path.mtu_bytes();
+            update(&mut association.path, mtu_bytes);
+        }
+        ((end as usize) < self.slots.len()).then_some(end)
     }
 
     /// Sends the SACKs that are due. Called once an iteration.

@@ -110,7 +110,7 @@ impl<F: Frame> HeldMessages<F> {
         let frame = self.shelves.get(held.frame as usize).and_then(|shelf| shelf.frame.as_ref());
         let octets =
             frame.and_then(|frame| frame.bytes().get(usize::from(held.start)..usize::from(held.end)));
-        Message { header: held.header, payload: octets.unwrap_or_default() }
+        Message { header: held.header, tsn: held.tsn, payload: octets.unwrap_or_default() }
     }
 
     /// Removes the message behind the node `prev`. Returns what the receive window gets back.

@@ -34,7 +34,7 @@ use tsns::{Place, Tsns};
 /// What one association has received.
 pub(crate) struct Inbound {
     tsns: Tsns,
-    held: List,
+    pub(crate) held: List,
     /// What held frames take of the receive window.
     held_bytes: u32,
     ack: AckState,
@@ -147,7 +147,7 @@ impl<F: Frame> Association<F> {
         }
         let slot = self.id.slot;
         let is_next = header.is_unordered || io.shared.streams.next_ssn(slot, header.stream) == Some(ssn);
-        if is_next && user.message(self.id, Message { header, payload }) {
+        if is_next && user.message(self.id, Message { header, tsn, payload }) {
             io.shared.count(Counter::SctpRxMessages);
             if !header.is_unordered {
                 io.shared.streams.advance_ssn(slot, header.stream);
@@ -161,9 +161,11 @@ impl<F: Frame> Association<F> {
             }
             return true;
         }
-        let is_held = self.hold(io, (header, tsn, ssn), (start, payload.len() as u16), carrier);
-        if is_held && is_next {
-            user.event(self.id, Events::READABLE);
+        let is_held = self.hold(io, (header, tsn, ssn), (start, payload.len() as u16), carrier, user);
+        match is_held {
+            true if is_next => user.event(self.id, Events::READABLE),
+            false if is_next => user.dropped(self.id, header.stream, tsn),
+            _ => {}
         }
         is_held
     }
@@ -175,6 +177,7 @@ impl<F: Frame> Association<F> {
         message: (MessageHeader, Seq, u16),
         range: (u16, u16),
         carrier: &mut Carrier,
+        user: &mut impl UpperLayer,
     ) -> bool {
         loop {
             if self.a_rwnd(io.shared.config.a_rwnd_bytes) > 0
@@ -183,7 +186,7 @@ impl<F: Frame> Association<F> {
                 self.inbound.held_bytes = self.inbound.held_bytes.saturating_add(cost);
                 return true;
             }
-            if !self.renege(io, message.1) {
+            if !self.renege(io, message.1, user) {
                 return false;
             }
         }
@@ -191,11 +194,19 @@ impl<F: Frame> Association<F> {
 
     /// RFC 9260 s6.2: drops the last held message beyond `tsn`, which the peer sends again.
     #[cold]
-    fn renege<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>, tsn: Seq) -> bool {
+    fn renege<P: Port<Frame = F>>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        tsn: Seq,
+        user: &mut impl UpperLayer,
+    ) -> bool {
         let Inbound { tsns, held, held_bytes, .. } = &mut self.inbound;
         let beyond = io.shared.held.iter(held).map(|held| held.tsn).filter(|held| held.gt(tsn));
         let Some(last) = beyond.reduce(Seq::max).filter(|&last| tsns.remove(last)) else { return false };
-        if let Some((prev, _)) = io.shared.held.find(held, |held| held.tsn == last) {
+        if let Some((prev, found)) = io.shared.held.find(held, |held| held.tsn == last) {
+            if found.header.is_unordered {
+                user.dropped(self.id, found.header.stream, last);
+            }
             *held_bytes = held_bytes.saturating_sub(io.shared.held.remove_after(held, prev));
         }
         io.shared.count(Counter::SctpRxReneged);

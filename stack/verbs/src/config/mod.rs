@@ -147,12 +147,25 @@ pub struct StackConfig {
     /// Takes the fast path where it applies (`docs/fast-path.md`). `false` takes the general path
     /// always, with the same results and more instructions: to compare, and to find faults.
     pub fast_path: bool,
+    /// The transport below DDP, of all connections of the stack.
+    pub transport: TransportKind,
 }
 
 impl Default for StackConfig {
     fn default() -> Self {
-        StackConfig { fast_path: true }
+        StackConfig { fast_path: true, transport: TransportKind::default() }
     }
+}
+
+/// A transport below DDP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TransportKind {
+    /// MPA over TCP (RFC 5044).
+    #[default]
+    Tcp,
+    /// SCTP (RFC 5043).
+    Sctp,
 }
 
 /// How the counters are read from outside.

@@ -17,10 +17,11 @@ use ironwarp_types::{Clock, CoreId, Nanos};
 use super::drivers::DriverPort;
 use super::fabrics::CorePorts;
 use super::{Stack, numa};
-use crate::config::{Config, ConfigError, in_range};
+use crate::config::{Config, ConfigError, TransportKind, in_range};
 use crate::context::{InterfaceAddress, PortInfo};
 use crate::core_loop::{
-    CoreLoop, CoreParts, Lower, MpaOverTcp, QpCore, core_mesh, local_mac, remote_atomics_mesh, steered_frames,
+    CoreLoop, CoreParts, DdpOverSctp, Lower, MpaOverTcp, QpCore, core_mesh, local_mac, remote_atomics_mesh,
+    steered_frames,
 };
 use crate::error::SetupError;
 use crate::host::offloads;
@@ -79,9 +80,14 @@ impl StackParts {
     ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
         CoreLoop<MpaOverTcp<Instrumented<P>>, C>: Send,
+        CoreLoop<DdpOverSctp<Instrumented<P>>, C>: Send,
     {
         let fabrics = self.instrument(ports, Arc::new(WallClock))?;
-        self.assemble::<MpaOverTcp<_>, _>(fabrics, lend, (clock, LINK_POLL_INTERVAL), secret()?)
+        let clock = (clock, LINK_POLL_INTERVAL);
+        match self.shared.config.stack.transport {
+            TransportKind::Tcp => self.assemble::<MpaOverTcp<_>, _>(fabrics, lend, clock, secret()?),
+            TransportKind::Sctp => self.assemble::<DdpOverSctp<_>, _>(fabrics, lend, clock, secret()?),
+        }
     }
 
     /// Puts the fault injector and the capture before each port, and assigns the ports to the

@@ -14,9 +14,9 @@
 //!        or Terminate
 //! ```
 //! A chunk is judged by its DDP-SSN, whatever the order of arrival. One that fits in none of the
-//! legal sequences breaks the session: this side sends a Terminate and drops what follows. A
-//! message for a stream without a session is dropped: there is nothing to terminate, and it may be
-//! a late one of a session that ended.
+//! legal sequences breaks the session: this side sends a Terminate and drops what follows. So does
+//! one that begins no session, unless it is a Terminate, or may be a late one of a session that the
+//! peer has not ended.
 //!
 //! Both sides send a Terminate here, although RFC 5043 s6.2 asks one of them only: so each learns
 //! that nothing of the other is outstanding, and may use the stream again. After a peer that sends
@@ -139,7 +139,13 @@ impl<M: PartialEq> Session<M> {
         {
             self.restart();
         } else if self.is_free() {
-            return Err(SessionFault::NoSession);
+            let is_terminate =
+                decoded.is_ok_and(|(_, chunk)| function_of(&chunk) == Some(Function::Terminate));
+            if is_terminate || !self.reusable {
+                return Err(SessionFault::NoSession);
+            }
+            self.break_off();
+            return Err(decoded.map_or_else(SessionFault::from, |_| SessionFault::OutOfTurn));
         } else if self.state == State::Broken {
             return Ok(None);
         }

@@ -303,20 +303,41 @@ fn a_side_knows_what_it_may_send() {
     assert_eq!(can(&ended), [false, false, true, false]);
 }
 
-/// RFC 5043 s6.6: only an Initiate can be the first chunk. Others are dropped, and nothing is sent:
-/// they may belong to a session that has ended.
+/// RFC 5043 s6.1, s6.6: only an Initiate can be the first chunk. Another one is answered with a
+/// Terminate, but not a Terminate, and nothing on a stream whose last session may not have ended at
+/// the peer.
 #[test]
-fn a_message_without_a_session_is_dropped() {
+fn a_message_without_a_session_is_answered_with_a_terminate() {
+    let expect = |mut side: Side, arrived: Result<Option<u16>, SessionFault>, fault: SessionFault| {
+        assert_eq!(arrived, Err(fault));
+        let answer = if fault == SessionFault::NoSession { Err(NotNow::OutOfTurn) } else { encoded(0) };
+        assert_eq!(side.terminate(1, true), answer);
+        assert!(side.is_free());
+    };
     for function in FUNCTIONS {
-        let begins = matches!(function, Initiate | EnhancedInitiate);
-        let expected = if begins { Ok(None) } else { Err(SessionFault::NoSession) };
-        assert_eq!(side().on_control(0, function), expected);
-        let mut later = side();
-        assert_eq!(later.on_control(1, function), Err(SessionFault::NoSession));
-        assert_eq!((later.terminate(1, true), later.is_reusable()), (Err(NotNow::OutOfTurn), true));
+        let fault = if function == Terminate { SessionFault::NoSession } else { SessionFault::OutOfTurn };
+        for ssn in [0, 1] {
+            let mut side = side();
+            match side.on_control(ssn, function) {
+                Ok(None) => assert!(ssn == 0 && is_initiate(Some(function))),
+                arrived => expect(side, arrived, fault),
+            }
+        }
+        let mut ended = broken();
+        assert_eq!(ended.terminate(1, true), encoded(1));
+        let arrived = ended.on_control(1, function);
+        expect(ended, arrived, SessionFault::NoSession);
     }
-    assert_eq!(side().on_segment(0), Err(SessionFault::NoSession));
-    assert_eq!(side().arrive(0, true, Vec::new()), Err(SessionFault::NoSession));
+    let long = [&control(0, Initiate, b"")[..], &[0; 513]].concat();
+    for (ppid, message, fault) in [
+        (PPID_SEGMENT, segment(0), SessionFault::OutOfTurn),
+        (PPID_CONTROL, Vec::new(), ChunkFault::Truncated.into()),
+        (PPID_CONTROL, long, ChunkFault::PrivateData(513).into()),
+    ] {
+        let mut side = side();
+        let arrived = side.arrive(ppid, true, message);
+        expect(side, arrived, fault);
+    }
 }
 
 /// RFC 5043 s6.1, s6.3, s6.6: what may be sent in each state.

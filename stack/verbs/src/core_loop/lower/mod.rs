@@ -2,17 +2,19 @@
 //! its segments, and how its connections are set up.
 //!
 //! The core loop is built for one [`Lower`], so that no call on the data path is dynamic. It calls
-//! the transport by [`Transport`] alone. [`MpaOverTcp`] is the lower layer of every stack.
+//! the transport by [`Transport`] alone. `stack.transport` selects [`MpaOverTcp`] or
+//! [`DdpOverSctp`].
 //!
 //! Set-up is an exchange of one start-up message each way, with private data, before full
 //! operation. The core loop sends the messages and owns their timeouts and states (`connection`); a
 //! lower layer writes and reads them.
 
 mod mpa;
+mod sctp;
 mod tcp_config;
 
 use ironwarp_iwarp::mpa::startup::FrameBytes;
-use ironwarp_iwarp::setup::{PrivateDataTooLong, ReadDepths};
+use ironwarp_iwarp::setup::{Enhanced, Offer, PrivateDataTooLong, READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 use ironwarp_iwarp::{Framing, Io, Stream, StreamCallbacks, StreamError, StreamStart, Terminate};
 use ironwarp_llp::Transport;
 use ironwarp_net::{FlowHasher, IcmpError, Net, Packet, Path, TransportProtocol};
@@ -20,6 +22,7 @@ use ironwarp_port::{Port, Wires};
 use ironwarp_stats::{ConnectionState, CoreStats};
 
 pub use mpa::MpaOverTcp;
+pub use sctp::DdpOverSctp;
 
 use crate::config::{Config, MpaConfig};
 use crate::event::{MpaRequestInfo, NegotiatedParams};
@@ -225,4 +228,18 @@ pub struct Started<F> {
     pub negotiated: NegotiatedParams,
     /// The frames, as the application sees them.
     pub framing: FramingInfo,
+}
+
+/// The terms that a request offers: the application's, else those of the configuration and of the
+/// queue pair, whose depths are `limits`.
+#[inline(always)]
+fn offer(config: &MpaConfig, params: &MpaParams, limits: ReadDepths) -> Offer {
+    let offer = params.reads.unwrap_or(limits);
+    // A depth that is not negotiated stays that of the queue pair.
+    let own = |offer, limits| if offer == READS_UNNEGOTIATED { limits } else { offer };
+    let reads = ReadDepths { ird: own(offer.ird, limits.ird), ord: own(offer.ord, limits.ord) };
+    let peer_to_peer = params.peer_to_peer.unwrap_or(config.peer_to_peer);
+    let rtr = if peer_to_peer { params.rtr.unwrap_or(config.rtr()) } else { RtrKinds::empty() };
+    let enhanced = (params.revision > 1).then_some(Enhanced { peer_to_peer, rtr, reads: offer });
+    Offer { enhanced, reads, ird_max: limits.ird }
 }

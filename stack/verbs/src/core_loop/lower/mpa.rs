@@ -12,9 +12,7 @@ use ironwarp_iwarp::mpa::startup::{
     Decision, FrameBytes, Initiator, Negotiated, Proposal, Responder, StartupFault, initiator, responder,
 };
 use ironwarp_iwarp::mpa::{Mpa, fpdu};
-use ironwarp_iwarp::setup::{
-    Enhanced, Offer, PrivateDataTooLong, READS_UNNEGOTIATED, ReadDepths, ResponderParams, RtrKinds, Terms,
-};
+use ironwarp_iwarp::setup::{PrivateDataTooLong, ReadDepths, ResponderParams, Terms};
 use ironwarp_iwarp::{Io, Role, Stream, StreamCallbacks, StreamError, StreamStart, Terminate};
 use ironwarp_llp::ByteStream;
 use ironwarp_net::{FlowHasher, TransportProtocol};
@@ -24,7 +22,7 @@ use ironwarp_tcp::{LentBytes, RxStream, State, Tcp};
 use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 
 use super::tcp_config::tcp_config;
-use super::{Lower, PeerRequest, Reply, Started};
+use super::{Lower, PeerRequest, Reply, Started, offer};
 use crate::config::{Config, MpaConfig};
 use crate::event::{MpaRequestInfo, NegotiatedParams};
 use crate::objects::{Framing, MpaParams};
@@ -114,8 +112,6 @@ impl<P: Port> Lower for MpaOverTcp<P> {
         stream.on_out_of_order(&rx, scratch, io);
     }
 
-    /// The terms of a request: the application's, else those of the configuration and of the queue
-    /// pair.
     #[inline(always)]
     fn request(
         config: &MpaConfig,
@@ -123,14 +119,7 @@ impl<P: Port> Lower for MpaOverTcp<P> {
         limits: ReadDepths,
         private_data: &[u8],
     ) -> Result<(Initiator, FrameBytes), PrivateDataTooLong> {
-        let offer = params.reads.unwrap_or(limits);
-        // A depth that is not negotiated stays that of the queue pair.
-        let own = |offer, limits| if offer == READS_UNNEGOTIATED { limits } else { offer };
-        let reads = ReadDepths { ird: own(offer.ird, limits.ird), ord: own(offer.ord, limits.ord) };
-        let peer_to_peer = params.peer_to_peer.unwrap_or(config.peer_to_peer);
-        let rtr = if peer_to_peer { params.rtr.unwrap_or(config.rtr()) } else { RtrKinds::empty() };
-        let enhanced = (params.revision > 1).then_some(Enhanced { peer_to_peer, rtr, reads: offer });
-        let offer = Offer { enhanced, reads, ird_max: limits.ird };
+        let offer = offer(config, params, limits);
         Initiator::start(Proposal { crc: config.crc, markers: config.markers, offer }, private_data)
     }
 
