@@ -3,6 +3,7 @@
 
 use ironwarp_llp::{ConnId, Events};
 use ironwarp_sctp::{MessageHeader, SctpConfig};
+use ironwarp_stats::Counter;
 use ironwarp_types::{Nanos, SeededEntropy};
 use proptest::prelude::*;
 
@@ -150,4 +151,53 @@ proptest! {
     ) {
         run(seed, Faults { lost, repeated, late, corrupt }, 60, frames * 2_048);
     }
+}
+
+/// Sends full messages one way, with a round trip of 2 ms. Returns how long they take.
+fn time_of(messages: usize, lost: u32) -> (Nanos, Node) {
+    let [mut a, mut b] = [1, 2].map(|host| Node::new(host, SctpConfig::default()));
+    b.listen();
+    b.upper.takes = true;
+    let mut chance = SeededEntropy::new(5);
+    let faults = Faults { lost, repeated: 0, late: 0, corrupt: 0 };
+    let mut links = [0, 1].map(|_| Link::new(faults, chance.split()));
+    let (id, start, mut pulled) = (a.connect(2), a.now, 0);
+    let header = MessageHeader { stream: 0, ppid: 0, is_unordered: true };
+    let payloads: Vec<&[u8]> = vec![&[1; 1_452]; messages];
+    for _ in 0..100_000 {
+        pulled += a.transmit(id, header, &payloads[pulled..]).0;
+        let frames = [a.frames(), b.frames()];
+        links.iter_mut().zip(frames).for_each(|(link, frames)| link.send(a.now, frames));
+        if b.upper.taken.len() == messages {
+            break;
+        }
+        let timers = [&a, &b].into_iter().filter_map(|node| node.sctp.next_deadline());
+        let next = timers.chain(links.iter().filter_map(Link::next)).min().expect("something happens");
+        (a.now, b.now) = (next.max(a.now + Nanos(1)), next.max(a.now + Nanos(1)));
+        a.timers();
+        b.timers();
+        links[1].arrived(a.now).iter().for_each(|frame| a.receive(frame));
+        links[0].arrived(b.now).iter().for_each(|frame| b.receive(frame));
+    }
+    assert_eq!(b.upper.taken.len(), messages);
+    (a.now.since(start), a)
+}
+
+/// RFC 9260 s7.2.1 and s6.1, rule D: a SACK for a burst of packets opens the window as far as one
+/// for every second packet would, and lets as many packets leave.
+#[test]
+fn a_sack_for_many_packets_counts_as_many() {
+    let (time, node) = time_of(1_000, 0);
+    assert!(time < Nanos::from_millis(60), "{time:?}: 1000 packets, doubling from three");
+    assert_eq!(node.read(Counter::SctpFastRecoveries), 0);
+}
+
+/// RFC 9260 s6.7 and s7.2.4: each packet behind a gap is reported, so most losses are found without
+/// a timeout.
+#[test]
+fn losses_are_found_by_reports() {
+    let (_, node) = time_of(3_000, 10_000);
+    let [timeouts, recoveries] =
+        [Counter::SctpTimeouts, Counter::SctpFastRecoveries].map(|counter| node.read(counter));
+    assert!(recoveries > 15 && timeouts * 3 < recoveries, "{timeouts} timeouts, {recoveries} recoveries");
 }

@@ -246,6 +246,18 @@ fn an_empty_message_or_a_fragment_aborts_the_association() {
     }
 }
 
+/// RFC 9260 s5.1 D: DATA may come with the COOKIE ECHO.
+#[test]
+fn data_may_come_with_the_cookie() {
+    let mut node = Node::listening(2);
+    let (tag, cookie) = Peer::cookie(&mut node, &InitChunk::default());
+    let sent =
+        node.answers(1, &packet([FROM, PORT], tag, &[chunk(COOKIE_ECHO, 0, &cookie), data(100, b"early")]));
+    assert_eq!(sent[0].kinds(), [COOKIE_ACK]);
+    let [(id, Events::ESTABLISHED), (_, Events::READABLE)] = node.take_events()[..] else { panic!("events") };
+    assert_eq!(node.read_all(id), [(header(0, true), b"early".to_vec())]);
+}
+
 /// RFC 9260 s6: DATA counts in ESTABLISHED, SHUTDOWN-PENDING and SHUTDOWN-SENT, and SACK in
 /// SHUTDOWN-RECEIVED in place of the last.
 #[test]

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   a packet with DATA -> waits for a second one, or SACK.Delay
-//!                     \-> due: it is the second, a gap, a duplicate, the I bit, a dropped chunk
+//!                     \-> due: it is the second, or has the I bit
+//!                     \-> immediate: with a gap, a duplicate, a dropped chunk
 //! ```
-//! A due SACK leaves at the end of the iteration of the core loop.
+//! A due SACK leaves at the end of the iteration of the core loop, so that a burst of packets needs
+//! one. An immediate one does not wait, since its peer counts reports of what is missing.
 //!
 //! Source: RFC 9260 s3.3.4, s6.2 and s6.7; RFC 5681 s4.2.
 
@@ -25,7 +27,9 @@ const PACKETS_MAX: u8 = 2;
 
 pub(super) struct AckState {
     /// A SACK is due.
-    pub(super) is_due: bool,
+    is_due: bool,
+    /// A SACK answers the packet that is processed.
+    pub(super) is_immediate: bool,
     /// The packet that is processed has DATA.
     has_data: bool,
     /// Packets with DATA since the last SACK.
@@ -39,7 +43,15 @@ pub(super) struct AckState {
 impl AckState {
     pub(super) fn new(advertised: u32) -> Self {
         let duplicates = [Seq(0); DUPLICATES_MAX];
-        AckState { is_due: false, has_data: false, packets: 0, advertised, duplicates, duplicates_len: 0 }
+        AckState {
+            is_due: false,
+            is_immediate: false,
+            has_data: false,
+            packets: 0,
+            advertised,
+            duplicates,
+            duplicates_len: 0,
+        }
     }
 
     pub(super) fn on_data(&mut self, is_immediate: bool) {
@@ -48,7 +60,7 @@ impl AckState {
     }
 
     pub(super) fn on_duplicate(&mut self, tsn: Seq) {
-        self.is_due = true;
+        self.is_immediate = true;
         if let Some(place) = self.duplicates.get_mut(self.duplicates_len) {
             *place = tsn;
             self.duplicates_len += 1;
@@ -124,8 +136,10 @@ impl<F: Frame> Association<F> {
             return false;
         }
         ack.packets = ack.packets.saturating_add(1);
-        ack.is_due |= ack.packets >= PACKETS_MAX;
-        if ack.is_due {
+        ack.is_due |= ack.is_immediate | (ack.packets >= PACKETS_MAX);
+        if ack.is_immediate && self.state != State::ShutdownSent {
+            self.send_due_ack(io);
+        } else if ack.is_due {
             self.schedule_ack(&mut io.shared.acks);
         } else {
             let at = io.now + io.shared.config.sack_delay;

@@ -105,7 +105,7 @@ impl<F: Frame> Association<F> {
                 return Ok(());
             }
             Place::Refused => {
-                inbound.ack.is_due = true;
+                inbound.ack.is_immediate = true;
                 io.shared.count(Counter::SctpDropNoWindow);
                 return Ok(());
             }
@@ -121,14 +121,14 @@ impl<F: Frame> Association<F> {
             replies.invalid_stream.get_or_insert(data.stream);
         } else if !self.deliver_or_hold(io, (header, data.ssn, data.payload), (tsn, start), carrier, user) {
             // RFC 9260 s6.2: acknowledged at once, without this one.
-            self.inbound.ack.is_due = true;
+            self.inbound.ack.is_immediate = true;
             io.shared.count(Counter::SctpDropNoWindow);
             return Ok(());
         }
         let had_gap = self.inbound.tsns.has_gap();
         self.inbound.tsns.insert(tsn, range);
         // RFC 9260 s6.7 and RFC 5681 s4.2: with a gap, and when one closes.
-        self.inbound.ack.is_due |= had_gap | self.inbound.tsns.has_gap();
+        self.inbound.ack.is_immediate |= had_gap | self.inbound.tsns.has_gap();
         Ok(())
     }
 

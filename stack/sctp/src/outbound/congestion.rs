@@ -1,7 +1,9 @@
 //! Congestion control of one path, in bytes.
 //!
-//! Source: RFC 9260 s7.2, with L = 1. Sizes are those of DATA chunks with header and padding. An
-//! increase counts acknowledged chunks only, not the duplicates that s7.2.2 permits to count too.
+//! Source: RFC 9260 s7.2. Sizes are those of DATA chunks with header and padding. An increase
+//! counts acknowledged chunks only, not the duplicates that s7.2.2 permits to count too. A peer
+//! that handles a burst of packets at once sends one SACK for it. That SACK counts as many as one
+//! for every second packet would be, which is L of s7.2.1.
 
 use ironwarp_types::Nanos;
 
@@ -40,7 +42,8 @@ impl Congestion {
         if self.cwnd <= self.ssthresh {
             // RFC 9260 s7.2.1.
             if is_full && !in_fast_recovery {
-                self.cwnd = self.cwnd.saturating_add(acked.min(self.pmdcs));
+                let most = self.pmdcs.saturating_mul(self.sacks_of(acked));
+                self.cwnd = self.cwnd.saturating_add(acked.min(most));
             }
             return;
         }
@@ -54,6 +57,11 @@ impl Congestion {
                 self.partial_bytes_acked = self.cwnd;
             }
         }
+    }
+
+    /// Returns how many SACKs, one for every second packet, acknowledge so many bytes.
+    pub(crate) fn sacks_of(&self, acked: u32) -> u32 {
+        acked.checked_div(self.pmdcs.saturating_mul(2)).unwrap_or(0).max(1)
     }
 
     /// RFC 9260 s7.2.2: nothing is outstanding any more.
@@ -105,7 +113,7 @@ mod tests {
         }
     }
 
-    /// RFC 9260 s7.2.1: by at most a packet for each SACK, and only if the window was full.
+    /// RFC 9260 s7.2.1: by at most a packet for each SACK of two, and only if the window was full.
     #[test]
     fn slow_start_needs_a_full_window() {
         let mut congestion = Congestion::new(1_000, false);
@@ -116,6 +124,10 @@ mod tests {
         assert_eq!(congestion.cwnd(), 5_000);
         congestion.on_acked(300, 5_000, false);
         assert_eq!(congestion.cwnd(), 5_300);
+        congestion.on_acked(3_999, 5_300, false);
+        assert_eq!(congestion.cwnd(), 6_300);
+        congestion.on_acked(6_000, 6_300, false);
+        assert_eq!(congestion.cwnd(), 9_300);
     }
 
     /// RFC 9260 s7.2.2: a packet more when a full window is acknowledged.

@@ -65,6 +65,8 @@ pub(crate) struct Outbound {
     pub(crate) rtt: Rtt,
     /// When a message was last sent.
     sent_at: Nanos,
+    /// SACKs since the last transmission, one for every second packet.
+    sacks: u32,
     /// The flight up to which a burst may go until the next SACK.
     burst_end: u32,
     /// The last TSN of fast recovery.
@@ -74,6 +76,8 @@ pub(crate) struct Outbound {
     /// T3-rtx expired: one packet may be in flight.
     after_timeout: bool,
     probe: Probe,
+    /// The last SACK had a window that takes no whole packet.
+    is_window_closed: bool,
     /// A SACK arrived since T3-rtx expired.
     heard: bool,
     /// Consecutive expiries of T3-rtx.
@@ -96,11 +100,13 @@ impl Outbound {
             congestion: Congestion::new(pmdcs(path), path.local_addr().is_ipv6()),
             rtt: Rtt::new(config.rto_initial, config.rto_max),
             sent_at: Nanos::ZERO,
+            sacks: 0,
             burst_end: 0,
             fast_recovery: None,
             fast_retransmit: false,
             after_timeout: false,
             probe: Probe::Idle,
+            is_window_closed: false,
             heard: false,
             errors: 0,
             is_blocked: false,
@@ -158,7 +164,20 @@ impl Outbound {
     /// A message is sent while nothing is outstanding.
     fn on_first_in_flight(&mut self, now: Nanos, config: &SctpConfig) {
         self.congestion.on_idle(now.since(self.sent_at), self.rtt.rto());
-        self.burst_end = self.congestion.pmdcs().saturating_mul(config.burst_packets_max.into());
+        self.burst_end = self.burst_end.max(self.burst_bytes(config));
+    }
+
+    /// RFC 9260 s6.1, rule D: Max.Burst packets for each SACK that arrived since the last
+    /// transmission.
+    fn begin_burst(&mut self, config: &SctpConfig) {
+        if self.sacks > 0 {
+            let burst = self.burst_bytes(config).saturating_mul(self.sacks);
+            (self.sacks, self.burst_end) = (0, self.flight_bytes.saturating_add(burst));
+        }
+    }
+
+    fn burst_bytes(&self, config: &SctpConfig) -> u32 {
+        self.congestion.pmdcs().saturating_mul(config.burst_packets_max.into())
     }
 
     fn is_probing(&self) -> bool {
@@ -208,6 +227,7 @@ impl<F: Frame> Association<F> {
         packets_max: usize,
     ) -> Transmitted {
         let mut done = Transmitted::default();
+        self.outbound.begin_burst(&io.shared.config);
         while done.units < packets_max {
             match self.send_next(io, header, source) {
                 Ok(bytes) => {

@@ -82,8 +82,7 @@ impl<F: Frame> Association<F> {
         }
         let outbound = &mut self.outbound;
         // RFC 9260 s6.1, rule A: a peer that reports a closed window is no silent one.
-        let is_probe = outbound.retained.len() == 1 && outbound.rwnd == 0 && outbound.heard;
-        outbound.heard = false;
+        let is_probe = core::mem::take(&mut outbound.heard) && outbound.is_window_closed;
         if !is_probe && outbound.count_error(io.shared.config.association_retries) {
             return true;
         }

@@ -62,6 +62,7 @@ impl<F: Frame> Association<F> {
         self.on_newly_acked(io, flight, &newly);
         self.count_misses(io, cum.plus(end.into()), &newly);
         // RFC 9260 s6.2.1, rule D ii.
+        self.outbound.is_window_closed = sack.a_rwnd < self.outbound.congestion.pmdcs();
         self.outbound.rwnd = sack.a_rwnd.saturating_sub(self.outbound.flight_bytes);
         self.after_acknowledgement(io, &newly, user);
         Ok(())
@@ -199,9 +200,7 @@ impl<F: Frame> Association<F> {
         user: &mut impl UpperLayer,
     ) {
         let outbound = &mut self.outbound;
-        // RFC 9260 s6.1, rule D.
-        let burst = u32::from(io.shared.config.burst_packets_max).saturating_mul(outbound.congestion.pmdcs());
-        outbound.burst_end = outbound.flight_bytes.saturating_add(burst);
+        outbound.sacks = outbound.sacks.saturating_add(outbound.congestion.sacks_of(newly.acked));
         let mut events = if newly.advances { Events::ACKED } else { Events::empty() };
         events.set(Events::WRITABLE, core::mem::take(&mut outbound.is_blocked));
         if !outbound.is_all_acked() {
