@@ -88,13 +88,15 @@ impl Point {
         }
     }
 
-    /// The goodput in kilobits per second, the mean of a few seeds.
+    /// The goodput in kilobits per second, the mean of a few seeds. Without losses nothing depends
+    /// on the seed.
     pub fn goodput_kbit_s(&self, congestion: Congestion) -> Result<u64, SimError> {
+        let seeds = if self.loss_ppm > 0 { &SEEDS[..] } else { &SEEDS[..1] };
         let mut total = 0;
-        for seed in SEEDS {
+        for &seed in seeds {
             total += self.two_host_run(congestion, seed).run()?.goodput_bits_per_s();
         }
-        Ok(total / SEEDS.len() as u64 / 1_000)
+        Ok(total / seeds.len() as u64 / 1_000)
     }
 
     /// The point and every figure, as a row of the table.

@@ -38,6 +38,7 @@ pub struct ShadowedRegion {
     shadow: Vec<u8>,
     /// Free pieces, in order and not adjacent.
     free: Vec<Piece>,
+    /// As long as the region, so that a read of a piece fills nothing first.
     scratch: Vec<u8>,
 }
 
@@ -52,7 +53,7 @@ impl ShadowedRegion {
         let (owner, guard_zones) = guarded(bytes);
         let region = ctx.register(pd, owner, access)?;
         let free = vec![Piece { at: 0, len: bytes }];
-        Ok(ShadowedRegion { region, guard_zones, shadow: vec![0; bytes], free, scratch: Vec::new() })
+        Ok(ShadowedRegion { region, guard_zones, shadow: vec![0; bytes], free, scratch: vec![0; bytes] })
     }
 
     /// Allocates a piece of `len` bytes at a random offset. Returns `None` where no gap is wide
@@ -143,34 +144,33 @@ impl ShadowedRegion {
     ) -> Result<(), String> {
         let mut wanted = vec![0; piece.len];
         pattern.fill(offset, &mut wanted);
-        self.read(piece);
-        let shadow = &mut self.shadow[piece.at..piece.at + piece.len];
+        let (found, shadow) = self.read(piece);
         let fault = match placement {
-            Placement::InOrder => check_prefix(&self.scratch, shadow, &wanted),
-            Placement::OutOfOrder => check_segments(&self.scratch, shadow, &wanted),
+            Placement::InOrder => check_prefix(found, shadow, &wanted),
+            Placement::OutOfOrder => check_segments(found, shadow, &wanted),
         };
-        shadow.copy_from_slice(&self.scratch);
+        shadow.copy_from_slice(found);
         fault.map_or(Ok(()), |fault| Err(format!("{piece:?} {fault}")))
     }
 
     pub fn take(&mut self, piece: Piece) -> Vec<u8> {
-        self.read(piece);
-        self.shadow[piece.at..piece.at + piece.len].copy_from_slice(&self.scratch);
-        self.scratch.clone()
+        let (found, shadow) = self.read(piece);
+        shadow.copy_from_slice(found);
+        found.to_vec()
     }
 
     /// Checks that a piece equals the shadow.
     pub fn verify(&mut self, piece: Piece) -> Result<(), String> {
-        self.read(piece);
-        let shadow = &self.shadow[piece.at..piece.at + piece.len];
-        if self.scratch == shadow {
+        let (found, shadow) = self.read(piece);
+        if found == shadow {
             return Ok(());
         }
-        let at = self.scratch.iter().zip(shadow).position(|(got, want)| got != want).unwrap_or(0);
-        let wrong = self.scratch.iter().zip(shadow).filter(|(got, want)| got != want).count();
+        let differs = |at: &usize| found[*at] != shadow[*at];
+        let at = (0..found.len()).find(differs).unwrap_or(0);
+        let wrong = (0..found.len()).filter(differs).count();
         Err(format!(
             "byte {at} of {piece:?} is {:#04x} and not {:#04x}; {wrong} are wrong",
-            self.scratch[at], shadow[at]
+            found[at], shadow[at]
         ))
     }
 
@@ -206,11 +206,13 @@ impl ShadowedRegion {
         RemoteMemory { stag: self.region.stag(), tagged_offset: self.region.base_to() + piece.at as u64 }
     }
 
-    fn read(&mut self, piece: Piece) {
-        self.scratch.resize(piece.len, 0);
-        if self.region.read_at(piece.at, &mut self.scratch).is_err() {
+    /// Returns the bytes of a piece and its shadow.
+    fn read(&mut self, piece: Piece) -> (&[u8], &mut [u8]) {
+        let found = &mut self.scratch[..piece.len];
+        if self.region.read_at(piece.at, found).is_err() {
             unreachable!("a piece lies in its region");
         }
+        (found, &mut self.shadow[piece.at..piece.at + piece.len])
     }
 }
 
