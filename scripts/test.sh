@@ -38,6 +38,9 @@ STAGES=(format conformance lints deny no-dpdk static build scripts capi verbs-pr
     miri fuzz address instructions simulator loom oldest mutants)
 LONG_STAGES=(fuzz address oldest mutants)
 
+# The programs without a library.
+PROGRAMS=(iwarp-perf iwarp-responder iwarp-run iwarp-soak iwarp-top)
+
 strict=''
 long=0
 interop=0
@@ -152,7 +155,8 @@ format() {
 }
 
 # The second clippy as on a machine without DPDK, of the crates that have code for it. The others are the same there. With the
-# wrapper that cargo clippy sets, cargo doc takes the crates that it has checked, and checks them itself otherwise.
+# wrapper that cargo clippy sets, cargo doc takes the crates that it has checked, and checks them itself otherwise. It documents
+# what it does by default, and one example: with it dependencies have the features that tests ask for.
 lints() {
     local selected=() name driver
     driver=$(rustc --print sysroot)/bin/clippy-driver
@@ -161,7 +165,8 @@ lints() {
     done
     cargo clippy --workspace --all-targets --locked -- -D warnings &&
         RUSTC_WORKSPACE_WRAPPER=$driver CLIPPY_ARGS='-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__' \
-            RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked &&
+            RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --locked \
+            --workspace --exclude ironwarp-capi --exclude ironwarp-verbs-compat --lib "${PROGRAMS[@]/#/--bin=}" --example first &&
         IRONWARP_NO_DPDK=1 cargo clippy "${selected[@]}" --lib --bins --locked --no-default-features -- -D warnings
 }
 
@@ -183,13 +188,14 @@ whole_build() {
     cargo build --workspace --locked --lib --bins --examples --test '*'
 }
 
-# All but the unit tests that stage no-dpdk runs. The port has more of them with DPDK. Programs without a library are selected
-# with it: their dependencies have the features of the whole workspace.
+# All but the unit tests that stage no-dpdk runs. The port has more of them with DPDK, compiled without optimisation as there.
+# Programs without a library are selected with it: their dependencies have the features of the whole workspace.
 all_tests() {
     [ -n "${IRONWARP_WHOLE_BUILD:-}" ] || whole_build || return
-    local programs=(iwarp-perf iwarp-responder iwarp-run iwarp-soak iwarp-top) status=0
-    cargo test --workspace --locked --no-fail-fast "${programs[@]/#/--bin=}" --test '*' || status=1
-    cargo test --locked -p ironwarp-port "${programs[@]/#/--package=}" --lib || status=1
+    local status=0
+    cargo test --workspace --locked --no-fail-fast "${PROGRAMS[@]/#/--bin=}" --test '*' || status=1
+    cargo test --locked -p ironwarp-port "${PROGRAMS[@]/#/--package=}" --lib \
+        --config profile.dev.package.ironwarp-port.opt-level=0 || status=1
     cargo test --workspace --exclude ironwarp-capi-rlib --locked --no-fail-fast --doc || status=1
     return "$status"
 }
