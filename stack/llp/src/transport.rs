@@ -109,6 +109,13 @@ pub trait Transport {
         reader: impl PayloadReader<Self::Lent, R>,
     ) -> Option<Arrival<R>>;
 
+    /// Takes the events of another stream of the packet that was processed last. Called until there
+    /// are none.
+    #[inline(always)]
+    fn next_events(&mut self) -> Option<(ConnId, Events)> {
+        None
+    }
+
     /// Processes the report of a router, which anybody can forge (RFC 5927).
     fn on_path_error(
         &mut self,

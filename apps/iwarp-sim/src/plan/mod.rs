@@ -13,6 +13,7 @@ mod session;
 mod settings;
 
 use ironwarp::Config;
+use ironwarp::config::TransportKind;
 use ironwarp_port::memory::MemoryConfig;
 use ironwarp_sim::LinkConfig;
 use ironwarp_types::{Entropy, Nanos, SeededEntropy};
@@ -154,6 +155,9 @@ impl Plan {
         }
         plan.draw_hosts(count, &params, &mut rng);
         plan.draw_cores(scenario, &params);
+        if scenario == Scenario::Sctp {
+            plan.hosts.iter_mut().for_each(|host| host.config.stack.transport = TransportKind::Sctp);
+        }
         if plan.has(Fault::Regroup) {
             plan.draw_super_segments(&mut rng);
         }

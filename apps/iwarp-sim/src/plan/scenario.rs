@@ -80,6 +80,7 @@ kinds! {
         SharedCores => ("shared-cores", "shared receive queues on hosts with up to three cores", share),
         SuperSegments => ("super-segments",
             "segments joined to super-segments, cut elsewhere than between FPDUs, and damaged", |_, _| ()),
+        Sctp => ("sctp", "a random half of all faults, over SCTP", |_, _| ()),
     }
 }
 

@@ -96,6 +96,13 @@ impl<M> ReceiveOrder<M> {
         self.held.pop_front().map(|(_, message)| message)
     }
 
+    /// Returns how many chunks before a held one were not delivered, if one of them is missing.
+    pub(super) fn distance_of(&self, is_it: impl Fn(&M) -> bool) -> Option<u16> {
+        let (_, (ssn, _)) =
+            self.held.iter().enumerate().skip(self.ready).find(|(_, (_, message))| is_it(message))?;
+        Some(ssn.wrapping_sub(self.next))
+    }
+
     /// Removes a chunk that is held. It may arrive once more.
     pub(super) fn remove(&mut self, is_it: impl Fn(&M) -> bool) {
         if let Some(at) = self.held.iter().position(|(_, message)| is_it(message)) {
@@ -143,7 +150,9 @@ mod tests {
         assert_eq!(order.insert(2, 2), Ok(Some(2)));
         assert_eq!(order.insert(1, 1), Ok(Some(1)));
         assert!(delivered(&mut order).is_empty());
+        assert_eq!((order.distance_of(|m| *m == 2), order.distance_of(|m| *m == 3)), (Some(2), None));
         assert_eq!(order.insert(0, 0), Ok(None));
+        assert_eq!(order.distance_of(|m| *m == 2), None, "nothing before it is missing any more");
         assert_eq!(order.insert(3, 3), Ok(None), "nothing before it is missing");
         assert_eq!(order.insert(5, 5), Ok(Some(5)));
         assert_eq!(delivered(&mut order), [0, 1, 2, 3]);

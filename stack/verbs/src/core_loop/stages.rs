@@ -184,6 +184,9 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         if let Some(arrival) = dp.on_segment(now, port, segment) {
             self.on_arrival(now, arrival);
         }
+        while let Some((conn, events)) = self.dp.llp.next_events() {
+            self.on_tcp_events(now, conn, events);
+        }
     }
 
     /// Handles what a segment of a connection leaves to do.

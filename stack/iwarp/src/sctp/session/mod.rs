@@ -165,6 +165,15 @@ impl<M: PartialEq> Session<M> {
         self.order.remove(|(_, held)| held == message);
     }
 
+    /// Returns the distance of a message from the next one in order, if it is a segment that may be
+    /// placed before its predecessors arrive.
+    pub fn distance_of(&self, message: &M) -> Option<u16> {
+        let may_be_placed = self.state == State::Open && !self.peer_terminated;
+        self.order
+            .distance_of(|(function, held)| function.is_none() && held == message)
+            .filter(|_| may_be_placed)
+    }
+
     /// Returns the next chunk in order, if it has arrived and is legal: its function if it is a
     /// control message, and its message. It stays until [`Session::pop`].
     pub fn front(&mut self) -> Result<Option<(Option<Function>, &M)>, SessionFault> {

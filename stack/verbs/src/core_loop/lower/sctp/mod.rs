@@ -87,7 +87,12 @@ impl<P: Port> Lower for DdpOverSctp<P> {
         stream.places_out_of_order()
     }
 
-    fn read_out_of_order<C>(stream: &mut StreamOf<Self>, rx: SessionRx<'_, P>, _: &mut [u8], io: &Io<'_, C>) {
+    fn read_out_of_order<C>(
+        stream: &mut StreamOf<Self>,
+        mut rx: SessionRx<'_, P>,
+        _: &mut [u8],
+        io: &Io<'_, C>,
+    ) {
         if let Some((distance, segment)) = rx.early() {
             stream.on_message_out_of_order(distance.into(), segment, io);
         }

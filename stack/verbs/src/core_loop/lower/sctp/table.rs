@@ -12,6 +12,9 @@ use ironwarp_types::{Flow, Seq};
 
 const NONE: u32 = u32::MAX;
 
+/// The user data of a Terminate.
+const TERMINATE_BYTES: usize = 4;
+
 /// The flow of an association that the peer has just opened.
 const UNKNOWN: Flow = Flow {
     local: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
@@ -25,10 +28,12 @@ pub(super) struct SessionState {
     pub stream: u16,
     /// The listener of a session that the peer began.
     pub listener: Option<ListenerId>,
+    /// Bytes of the first message and of segments. The Terminate is not the layer's above.
+    sent_bytes: u64,
     pub acked_bytes: u64,
     pub received_bytes: u64,
-    /// A segment that arrived beyond a gap, and its distance from the next one.
-    pub early: Option<(u16, Seq)>,
+    /// The segment that arrived last beyond a gap.
+    early: Option<Seq>,
     events: Events,
     is_queued: bool,
     closing: bool,
@@ -54,12 +59,20 @@ struct StreamState {
     owner: u32,
     /// Chunks sent in the session, modulo 2^16: the DDP-SSN of the next one.
     sent_units: u16,
+    /// Bytes sent and not acknowledged.
+    outstanding_bytes: u32,
+    /// Those of them that earlier sessions sent.
+    stale_bytes: u32,
+}
+
+impl StreamState {
+    const UNUSED: Self = StreamState { owner: NONE, sent_units: 0, outstanding_bytes: 0, stale_bytes: 0 };
 }
 
 impl AssociationState {
     fn stream(&self, stream: u16) -> StreamState {
         let found = self.streams.get(usize::from(stream)).copied();
-        found.unwrap_or(StreamState { owner: NONE, sent_units: 0 })
+        found.unwrap_or(StreamState::UNUSED)
     }
 
     fn owner(&self, stream: u16) -> u32 {
@@ -101,7 +114,7 @@ impl Table {
             associations: (0..config.associations_max).map(|_| None).collect(),
             stats,
             streams: config.outbound_streams.min(config.inbound_streams),
-            held_max: config.held_messages_shared as usize + usize::from(config.held_messages_reserve),
+            held_max: config.held_messages_shared as usize + usize::from(config.held_messages_reserve) + 1,
             requests_max: requests_max as usize,
             queued: VecDeque::new(),
             established: Vec::new(),
@@ -175,7 +188,7 @@ impl Table {
 
     fn add(&mut self, id: ConnId, flow: Flow, is_opener: bool, streams: u16, listener: Option<ListenerId>) {
         let sessions = Sessions::new(streams, is_opener, self.held_max, self.requests_max);
-        let streams = vec![StreamState { owner: NONE, sent_units: 0 }; usize::from(streams)].into();
+        let streams = vec![StreamState::UNUSED; usize::from(streams)].into();
         if let Some(place) = self.associations.get_mut(id.slot as usize) {
             *place = Some(AssociationState {
                 id,
@@ -203,6 +216,7 @@ impl Table {
             association,
             stream,
             listener,
+            sent_bytes: 0,
             acked_bytes: 0,
             received_bytes: 0,
             early: None,
@@ -213,7 +227,8 @@ impl Table {
         };
         let established = {
             let found = self.association(association)?;
-            *found.streams.get_mut(usize::from(stream))? = StreamState { owner: slot, sent_units: 0 };
+            let state = found.streams.get_mut(usize::from(stream))?;
+            (state.owner, state.sent_units, state.stale_bytes) = (slot, 0, state.outstanding_bytes);
             found.users += 1;
             found.established
         };
@@ -322,6 +337,15 @@ impl Table {
         }
     }
 
+    /// Takes the segment that arrived last beyond a gap, if there is still one before it: its
+    /// distance from the next one in order, and its TSN.
+    pub fn take_early(&mut self, id: ConnId) -> Option<(u16, Seq)> {
+        let state = self.at_mut(id)?;
+        let (tsn, association, stream) = (state.early.take()?, state.association, state.stream);
+        let distance = self.session(association, stream)?.distance_of(&tsn)?;
+        Some((distance, tsn))
+    }
+
     /// Removes the next chunk in order, which had `bytes` octets.
     pub fn pop(&mut self, id: ConnId, bytes: usize) {
         let Some(&SessionState { association, stream, .. }) = self.at(id) else { return };
@@ -378,11 +402,24 @@ impl Table {
         self.session(id, stream).is_some_and(|session| session.has_begun())
     }
 
-    pub fn on_sent(&mut self, id: ConnId, stream: u16, units: u16) {
-        let association = self.association(id);
-        if let Some(state) = association.and_then(|one| one.streams.get_mut(usize::from(stream))) {
-            state.sent_units = state.sent_units.wrapping_add(units);
+    /// Chunks of a session were sent for the layer above, with so many bytes.
+    pub fn on_sent(&mut self, id: ConnId, stream: u16, (units, bytes): (u16, usize)) {
+        let owner = self.on_sent_below(id, stream, (units, bytes));
+        if let Some(session) = self.slots.get_mut(owner as usize).and_then(|slot| slot.session.as_mut()) {
+            session.sent_bytes = session.sent_bytes.wrapping_add(bytes as u64);
         }
+    }
+
+    /// Chunks were sent on a stream. Returns the slot of its owner.
+    fn on_sent_below(&mut self, id: ConnId, stream: u16, (units, bytes): (u16, usize)) -> u32 {
+        let association = self.association(id);
+        let Some(state) = association.and_then(|one| one.streams.get_mut(usize::from(stream))) else {
+            return NONE;
+        };
+        state.sent_units = state.sent_units.wrapping_add(units);
+        state.outstanding_bytes =
+            state.outstanding_bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        state.owner
     }
 
     /// This side closes a session. Returns CLOSED if it has ended already.
@@ -416,7 +453,7 @@ impl Table {
 
     /// A Terminate was sent.
     pub fn on_terminated(&mut self, id: ConnId, stream: u16) {
-        let owner = self.association(id).map_or(NONE, |association| association.owner(stream));
+        let owner = self.on_sent_below(id, stream, (1, TERMINATE_BYTES));
         if let Some(owner) = self.id_of(owner) {
             self.note_end(owner);
         }
@@ -569,7 +606,7 @@ impl UpperLayer for Table {
             Ok(Some(_)) => self.add_events(owner.slot, Events::READABLE),
             Ok(None) => {
                 if let Some(session) = self.at_mut(owner).filter(|_| distance.is_some()) {
-                    session.early = distance.map(|distance| (distance, tsn));
+                    session.early = Some(tsn);
                     self.add_events(owner.slot, Events::OUT_OF_ORDER);
                 }
             }
@@ -587,9 +624,17 @@ impl UpperLayer for Table {
 
     fn acked(&mut self, id: ConnId, stream: u16, bytes: u32) {
         self.retry(id);
-        let owner = self.association(id).map_or(NONE, |association| association.owner(stream));
+        let association = self.association(id);
+        let Some(state) = association.and_then(|one| one.streams.get_mut(usize::from(stream))) else {
+            return;
+        };
+        let stale = bytes.min(state.stale_bytes);
+        state.stale_bytes -= stale;
+        state.outstanding_bytes = state.outstanding_bytes.saturating_sub(bytes);
+        let owner = state.owner;
         if let Some(session) = self.slots.get_mut(owner as usize).and_then(|slot| slot.session.as_mut()) {
-            session.acked_bytes = session.acked_bytes.wrapping_add(bytes.into());
+            let acked_bytes = session.acked_bytes.wrapping_add((bytes - stale).into());
+            session.acked_bytes = acked_bytes.min(session.sent_bytes);
             self.add_events(owner, Events::ACKED);
         }
     }

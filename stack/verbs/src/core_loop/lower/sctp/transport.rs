@@ -118,10 +118,11 @@ impl<P: Port> SctpSessions<P> {
         while let Some(id) = self.table.pop_unused() {
             match self.engine.association_info(id) {
                 Some(info) if info.state == State::Closed => self.engine.release(id),
-                Some(_) => {
-                    self.engine.close(now, id, wires);
+                // In set-up it ends at once.
+                Some(_) if self.engine.close(now, id, wires).contains(Events::CLOSED) => {
+                    self.engine.release(id);
                 }
-                None => {}
+                _ => {}
             }
         }
     }
@@ -159,7 +160,7 @@ impl<P: Port> SctpSessions<P> {
         let mut first = FirstMessage { source, session, all_acked, bytes: 0 };
         let sent = self.engine.transmit(now, association, header, &mut first, wires, packets_max);
         let bytes = first.bytes;
-        self.table.on_sent(association, stream, u16::from(bytes > 0));
+        self.table.on_sent(association, stream, (u16::from(bytes > 0), bytes));
         sent
     }
 }
@@ -199,6 +200,7 @@ impl<S: UnitSource> UnitSource for FirstMessage<'_, S> {
 struct Segments<'a, S> {
     source: &'a mut S,
     count: u16,
+    bytes: usize,
 }
 
 impl<S: UnitSource> UnitSource for Segments<'_, S> {
@@ -213,6 +215,7 @@ impl<S: UnitSource> UnitSource for Segments<'_, S> {
     fn fill(&mut self, room: &mut [u8]) -> usize {
         let bytes = self.source.fill(room);
         self.count = self.count.wrapping_add(u16::from(bytes > 0));
+        self.bytes += bytes;
         bytes
     }
 }
@@ -290,10 +293,10 @@ impl<P: Port> SessionRx<'_, P> {
     }
 
     /// Returns the segment that arrived last beyond a gap, and its distance from the next one.
-    pub fn early(&self) -> Option<(u16, &[u8])> {
-        let state = self.table.at(self.id)?;
-        let (distance, tsn) = state.early?;
-        let message = self.engine.held_message(state.association, tsn)?;
+    pub fn early(&mut self) -> Option<(u16, &[u8])> {
+        let (distance, tsn) = self.table.take_early(self.id)?;
+        let association = self.table.at(self.id)?.association;
+        let message = self.engine.held_message(association, tsn)?;
         match Chunk::decode(PPID_SEGMENT, message.payload).ok()?.1 {
             Chunk::Segment(segment) => Some((distance, segment)),
             Chunk::Control(_) => None,
@@ -372,9 +375,9 @@ impl<P: Port> Transport for SctpSessions<P> {
         if !may_send {
             return self.engine.transmit(now, association, header, &mut (), wires, packets_max);
         }
-        let mut segments = Segments { source, count: 0 };
+        let mut segments = Segments { source, count: 0, bytes: 0 };
         let sent = self.engine.transmit(now, association, header, &mut segments, wires, packets_max);
-        let count = segments.count;
+        let count = (segments.count, segments.bytes);
         self.table.on_sent(association, stream, count);
         sent
     }
@@ -437,6 +440,10 @@ impl<P: Port> Transport for SctpSessions<P> {
         Some(Arrival::Events(id, events))
     }
 
+    fn next_events(&mut self) -> Option<(ConnId, Events)> {
+        self.table.pop_events()
+    }
+
     fn on_path_error(&mut self, _: Nanos, _: &IcmpError, _: &mut Wires<P>) -> PathErrorOutcome {
         PathErrorOutcome::default()
     }
@@ -453,9 +460,12 @@ impl<P: Port> Transport for SctpSessions<P> {
         if self.table.has_events() { Some(Nanos::ZERO) } else { self.engine.next_deadline() }
     }
 
+    /// What is acknowledged is placed: not before all sessions have read what has arrived.
     fn flush_acks(&mut self, now: Nanos, wires: &mut Wires<P>) {
         self.settle(now, wires);
-        self.engine.flush_acks(now, wires);
+        if !self.table.has_events() {
+            self.engine.flush_acks(now, wires);
+        }
     }
 
     fn has_pending_acks(&self) -> bool {
