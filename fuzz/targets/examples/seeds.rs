@@ -58,6 +58,22 @@ fn octets(line: &str) -> Vec<u8> {
     line.split_whitespace().map_while(one).flatten().collect()
 }
 
+/// Sessions that are accepted and ended: of the passive side, with a segment ahead of its
+/// predecessor, and of the active side, with enhanced data.
+fn sctp_sessions() -> [(&'static str, &'static str, Vec<u8>); 2] {
+    let deliver = [1, 3];
+    let initiate = [1, 1, 0, 0, 0];
+    let segments = [1, 2, 2, 1, 9, 1, 2, 1, 1, 9];
+    let ends = [1, 5, 0, 1, 1, 1, 1, 3, 3, 0];
+    let accept = [1, 4, 1, 1];
+    let passive = [&[0][..], &initiate, &deliver, &accept, &segments, &deliver, &ends, &deliver].concat();
+    let initiate = [1, 4, 4, 1];
+    let accept = [1, 1, 5, 0x80, 16, 0x80, 16, 0, 2, 7, 7];
+    let ends = [1, 2, 1, 1, 9, 1, 1, 3, 2, 0, 1, 3, 1, 5, 0, 1, 0];
+    let active = [&[1][..], &initiate, &accept, &deliver, &ends].concat();
+    [("sctp_sessions", "passive", passive), ("sctp_sessions", "active", active)]
+}
+
 /// A length of 16 bits and the bytes.
 fn long(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat()
@@ -99,6 +115,7 @@ fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     }
     let write = [&[4, 0, 0, 0, 0, 0, 0][..], &long(&[5; 64])].concat();
     all.push(("rdmap", "write", [&[1][..], &write, &[6, 0, 0, 0, 64, 1], &write].concat()));
+    all.extend(sctp_sessions());
     // Every frame is delivered; a message is posted in each round.
     all.push(("network", "no-faults", [0, 0, 0, 3, 10].repeat(40)));
     all.push(("network", "losses", [0, 185, 0, 220, 3, 18].repeat(40)));

@@ -4,7 +4,9 @@
 use std::fs;
 use std::path::Path;
 
-use ironwarp_fuzz::{capi, fpdu, frames, neighbours, network, nvmf, rdmap, startup, tcp, toml, verbs};
+use ironwarp_fuzz::{
+    capi, fpdu, frames, neighbours, network, nvmf, rdmap, sctp_sessions, startup, tcp, toml, verbs,
+};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -81,6 +83,11 @@ fn fpdus() {
 #[test]
 fn rdma_messages() {
     run("seeds/rdmap", 50, rdmap::run);
+}
+
+#[test]
+fn sessions_over_sctp() {
+    run("seeds/sctp_sessions", 200, sctp_sessions::run);
 }
 
 #[test]
