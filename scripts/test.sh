@@ -70,7 +70,7 @@ require_cargo || exit 1
 install_packages test || exit 1
 
 # As in .ci/run, where there is no second build.
-[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=1 \
+[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=1 CARGO_PROFILE_DEV_DEBUG=false \
     CARGO_PROFILE_DEV_BUILD_OVERRIDE_CODEGEN_UNITS=1 CARGO_PROFILE_RELEASE_BUILD_OVERRIDE_CODEGEN_UNITS=1
 
 logs=${CARGO_TARGET_DIR:-target}/test-logs
