@@ -45,8 +45,9 @@ static void compare(const struct session *s, const uint8_t *data, uint32_t lengt
 void on_send(struct session *s, enum opcode opcode, const uint8_t *data, uint32_t length)
 {
 	(void)opcode;
-	/* RFC 6581 s9.2: an empty Send may be the indication that the initiator is ready; then it is no message of the ULP. */
-	if (s->peer_to_peer && !s->is_active && !length && s->msn_in[0] == 2 && opt.rtr & RTR_SEND)
+	/* RFC 6581 s9.2: an empty Send may be the indication that the initiator is ready, which is its first message. Then it
+	 * is no message of the ULP. The Initiate has DDP-SSN 0. */
+	if (s->peer_to_peer && !s->is_active && !length && s->ssn_in == 2 && opt.rtr & RTR_SEND)
 		return;
 	if (opt.responds)
 		post_send(s, SEND, data, length, 0);
@@ -302,8 +303,9 @@ static bool run_refused(int first, const char *name)
 	}
 	if (!strcmp(name, "bad-invalidate")) {
 		post_send(s, SEND_INVALIDATE, text(0), (uint32_t)opt.size, ~remote->stag);
-		/* RFC 5040 s4.8 has the code under both types. */
-		return is_terminated(first, 0, -1, 9, 9);
+		/* RFC 5040 s5.3: the code of an STag that is not the stream's, which s4.8 has under both types. s7.2, check 4: the
+		 * STag is invalid. */
+		return is_terminated(first, 0, -1, 9, 0);
 	}
 	post_atomic(s, &odd);
 	return is_terminated(first, 0, 2, 7, 7);
