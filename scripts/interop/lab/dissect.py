@@ -1,11 +1,12 @@
-"""What Wireshark's own dissector finds wrong in a cell's capture.
+"""What Wireshark finds wrong in a cell's capture: its own dissector, and scripts/wireshark/ironwarp.lua for DDP over SCTP.
 
 Frames that were lost, late or doubled are the network's doing. A start-up frame or an FPDU that cannot be read, or whose CRC
 is wrong, is somebody's fault whatever the network did, and so is a wrong checksum of ours. Of the guest's own frames no
 checksum is looked at: they are captured where its card would fill them in. So are ours over a tap, whose checksums the kernel
-passes on to the guest's card.
+passes on to the guest's card. A peer over SCTP breaks rules on purpose: there only our frames count.
 """
 
+import pathlib
 import subprocess
 
 from outcome import Failed
@@ -13,36 +14,42 @@ from outcome import Failed
 # iWARP is searched on every port. The disabled protocols would claim a message's first octets.
 READ = "timeout 300 tshark -n -o tcp.try_heuristic_first:TRUE -o tcp.check_checksum:TRUE -o tcp.reassemble_out_of_order:TRUE".split()
 READ += "--disable-protocol rpcordma --disable-protocol smb_direct".split()
+LUA = pathlib.Path(__file__).resolve().parents[2] / "wireshark" / "ironwarp.lua"
+READ += ["-X", f"lua_script:{LUA}", "-o", "sctp.checksum:CRC 32c"]
 # Exit codes of tshark: success, or a capture that ends within a frame, as that of a killed process does.
 TSHARK_OK = (0, 2)
 
 
 def check_captures(folder, ours, is_tap):
-    """Fails with the first fault in the captures of a cell. Gives how many FPDUs were read."""
+    """Fails with the first fault in the captures of a cell. Gives how many FPDUs and DATA chunks were read."""
     sums = "ip.checksum.status == 0" if is_tap else "(tcp.checksum.status == 0 || ip.checksum.status == 0)"
-    wrong = f"_ws.malformed || iwarp_mpa.bad_length || (ip.src == {ours} && {sums})"
-    fpdus = 0
+    wrong = f"(_ws.malformed && !sctp) || iwarp_mpa.bad_length || (ip.src == {ours} && {sums})"
+    wrong += f" || (ip.src == {ours} && sctp && (_ws.malformed || ironwarp.sctp.wrong || sctp.checksum.status == 0))"
+    found = 0
     for capture in sorted(folder.glob("wire*.pcapng")):
-        read = [*READ, "-r", str(capture), "-V", "-O", "iwarp_mpa", "-Y", f"iwarp_mpa.fpdu || {wrong}"]
+        shown = f"iwarp_mpa.fpdu || ironwarp.sctp.ssn || {wrong}"
+        read = [*READ, "-r", str(capture), "-V", "-O", "iwarp_mpa,ironwarp.sctp", "-Y", shown]
         with subprocess.Popen(read, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace") as tshark:
-            fpdus += count(tshark.stdout, capture.name)
+            found += count(tshark.stdout, capture.name)
         must_have_read(tshark.returncode, capture)
         for line in dissection(capture, wrong):
             raise Failed(f"Wireshark: {capture.name}: {line}")
-    return fpdus
+    return found
 
 
 def count(lines, name):
-    """FPDUs, none of which may have a wrong CRC."""
-    fpdus, frame = 0, ""
+    """FPDUs, none of which may have a wrong CRC, and DATA chunks of DDP."""
+    found, frame = 0, ""
     for line in lines:
         if line.startswith("Frame "):
             frame = line.split(":")[0]
         elif "CRC check: " in line:
-            fpdus += 1
+            found += 1
             if "Good" not in line:
                 raise Failed(f"Wireshark: {name}: {frame}: {line.strip()}")
-    return fpdus
+        elif "DDP-SSN: " in line:
+            found += 1
+    return found
 
 
 def dissection(capture, wrong):

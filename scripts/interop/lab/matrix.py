@@ -116,8 +116,8 @@ class Lab:
     def dissect(self):
         """Lets Wireshark look for faults in what was captured. Gives what it has read, in words."""
         self._end_captures()
-        fpdus = check_captures(self.cell_folder, self.fabric.ours, self.fabric.device == "tap")
-        return f"{fpdus} FPDUs read by Wireshark"
+        found = check_captures(self.cell_folder, self.fabric.ours, self.fabric.device == "tap")
+        return f"{found} FPDUs and DATA chunks read by Wireshark"
 
     def peers_fault(self):
         """What the guest did wrong on the wire, in words, if a capture from outside of our process shows that, and no such
