@@ -11,7 +11,7 @@ Installs missing system packages and runs, in this order: format, conformance ta
 dependencies, no-dpdk (a program and the unit tests of libraries, without DPDK and optimisation), static DPDK, build, scripts,
 the library for C, RDMA programs over the replacement libraries, tests (property, documentation, devices, seeds of the fuzz
 targets, unit tests of programs and of ports), soak (half a minute), interop-smoke (Linux siw in a virtual machine, both roles,
-storage). Stages that do not depend on time run beside all of them, at the lowest priority: miri, instructions (counts),
+storage; RDMA over SCTP). Stages that do not depend on time run beside all of them, at the lowest priority: miri, instructions (counts),
 simulator, loom. Ends with `N passed, N failed, N skipped`; a test that skips itself has not passed. A run in which nothing
 passed fails.
 
