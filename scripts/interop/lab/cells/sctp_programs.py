@@ -29,7 +29,10 @@ TERMINATES = {
     "bad-atomic": (0, 2, 7),
 }
 # What breaks a rule of RFC 5043 in a session, which ends.
-BREACHES = "ssn-twice ssn-far initiate-twice accept function terminate-private ppid short ordered ddp-version".split()
+BREACHES = (
+    "segment-first long-private ssn-twice ssn-far initiate-twice accept function terminate-private ppid short ordered"
+    " ddp-version"
+).split()
 
 
 def responder(lab, *arguments):
