@@ -7,7 +7,7 @@ use ironwarp_types::Nanos;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 use serde::Deserialize;
 
-use super::{ConfigError, in_range};
+use super::{ConfigError, TransportKind, in_range};
 
 /// What a worker does after an idle poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -137,8 +137,8 @@ impl MpaConfig {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DdpConfig {
-    /// Places tagged segments that arrive out of order at once. Only markers show the start of an
-    /// FPDU beyond a gap (RFC 5044 s6), so `mpa.markers` and `mpa.crc` must be on.
+    /// Places tagged segments that arrive out of order at once. Over TCP only markers show where an
+    /// FPDU beyond a gap starts (RFC 5044 s6), so `mpa.markers` and `mpa.crc` must be on.
     pub place_out_of_order: bool,
     /// Ends a connection, and not the process, if registered memory is gone or protected when it is
     /// accessed. Sets handlers for SIGSEGV and SIGBUS, which pass on every other fault. By default
@@ -147,9 +147,10 @@ pub struct DdpConfig {
 }
 
 impl DdpConfig {
-    pub(super) fn validate(&self, mpa: &MpaConfig) -> Result<(), ConfigError> {
-        if self.place_out_of_order && !(mpa.markers && mpa.crc) {
-            let allowed = "false unless mpa.markers and mpa.crc are true";
+    pub(super) fn validate(&self, mpa: &MpaConfig, transport: TransportKind) -> Result<(), ConfigError> {
+        let finds_segments = transport == TransportKind::Sctp || (mpa.markers && mpa.crc);
+        if self.place_out_of_order && !finds_segments {
+            let allowed = "false unless mpa.markers and mpa.crc are true, or the transport is SCTP";
             return Err(ConfigError::Value { key: "ddp.place_out_of_order", value: "true".into(), allowed });
         }
         Ok(())

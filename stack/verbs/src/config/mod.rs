@@ -244,7 +244,7 @@ impl Config {
         self.validate_fabrics()?;
         tcp::validate(&self.tcp)?;
         self.mpa.validate()?;
-        self.ddp.validate(&self.mpa)?;
+        self.ddp.validate(&self.mpa, self.stack.transport)?;
         self.rdmap.validate()?;
         self.limits.validate()
     }

@@ -168,6 +168,8 @@ fn placement_out_of_order_is_off_and_needs_markers_and_crcs() {
     let set = |mpa: &str| format!("{GOOD}[mpa]\n{mpa}\n[ddp]\nplace_out_of_order = true\n");
     assert!(!Config::from_toml(GOOD).expect("a complete configuration").ddp.place_out_of_order);
     assert!(Config::from_toml(&set("markers = true")).expect("a good one").ddp.place_out_of_order);
+    let over_sctp = set("") + "[stack]\ntransport = \"sctp\"\n";
+    assert!(Config::from_toml(&over_sctp).expect("its chunks are segments").ddp.place_out_of_order);
     for lacking in ["", "markers = true\ncrc = false"] {
         let message = refusal(&set(lacking));
         assert!(message.starts_with("ddp.place_out_of_order = true: false unless"), "{message}");

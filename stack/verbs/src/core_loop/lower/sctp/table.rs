@@ -12,6 +12,9 @@ use ironwarp_types::{Flow, Seq};
 
 const NONE: u32 = u32::MAX;
 
+/// No association has so many streams.
+const NO_STREAM: u16 = u16::MAX;
+
 /// The user data of a Terminate.
 const TERMINATE_BYTES: usize = 4;
 
@@ -293,10 +296,6 @@ impl Table {
         }
     }
 
-    pub fn take_events(&mut self, id: ConnId) -> Events {
-        self.at_mut(id).map(|session| core::mem::take(&mut session.events)).unwrap_or_default()
-    }
-
     /// The peer of an association is not DDP.
     pub fn refuse(&mut self, id: ConnId) {
         self.stats.count(Counter::SctpDropNoDdp);
@@ -422,11 +421,11 @@ impl Table {
         state.owner
     }
 
-    /// This side closes a session. Returns CLOSED if it has ended already.
-    pub fn close(&mut self, id: ConnId) -> Events {
-        let Some(session) = self.at_mut(id) else { return Events::empty() };
+    /// This side closes a session.
+    pub fn close(&mut self, id: ConnId) {
+        let Some(session) = self.at_mut(id) else { return };
         if core::mem::replace(&mut session.closing, true) {
-            return Events::empty();
+            return;
         }
         let (association, stream) = (session.association, session.stream);
         let may_terminate = self.session(association, stream).is_some_and(|session| session.may_terminate());
@@ -435,14 +434,14 @@ impl Table {
         } else {
             self.note_end(id);
         }
-        self.take_events_of(id, Events::CLOSED)
     }
 
-    fn take_events_of(&mut self, id: ConnId, wanted: Events) -> Events {
+    /// Takes CLOSED from the events of a session.
+    pub fn take_closed(&mut self, id: ConnId) -> Events {
         let Some(session) = self.at_mut(id) else { return Events::empty() };
-        let taken = session.events & wanted;
-        session.events -= taken;
-        taken
+        let closed = session.events & Events::CLOSED;
+        session.events -= closed;
+        closed
     }
 
     /// Returns the session that a Terminate ends, and the DDP-SSN of the Terminate.
@@ -477,6 +476,17 @@ impl Table {
         self.discarded.push((id, stream));
     }
 
+    /// Separates the owner of a session that has ended from its stream.
+    fn detach(&mut self, owner: u32) {
+        let Some(session) = self.slots.get_mut(owner as usize).and_then(|slot| slot.session.as_mut()) else {
+            return;
+        };
+        session.stream = NO_STREAM;
+        if !core::mem::replace(&mut session.closed, true) {
+            self.add_events(owner, Events::PEER_CLOSED | Events::CLOSED);
+        }
+    }
+
     /// The owner of a session is gone.
     pub fn release(&mut self, id: ConnId) {
         let Some(&SessionState { association, stream, .. }) = self.at(id) else { return };
@@ -486,7 +496,8 @@ impl Table {
             self.free.push(id.slot);
         }
         let Some(found) = self.association(association) else { return };
-        if let Some(state) = found.streams.get_mut(usize::from(stream)) {
+        if let Some(state) = found.streams.get_mut(usize::from(stream)).filter(|state| state.owner == id.slot)
+        {
             state.owner = NONE;
         }
         found.users = found.users.saturating_sub(1);
@@ -573,7 +584,7 @@ impl UpperLayer for Table {
             self.stats.count(Counter::SctpDropNoSession);
             return true;
         };
-        let owner = association.owner(stream);
+        let mut owner = association.owner(stream);
         let taken = association.sessions.on_message(stream, chunk, tsn);
         let distance = match taken {
             Ok(distance) => distance,
@@ -591,6 +602,12 @@ impl UpperLayer for Table {
             return true;
         }
         let front = session.front().map(|front| front.map(|(function, tsn)| (function, *tsn)));
+        let begins = matches!(front, Ok(Some((Some(Function::Initiate | Function::EnhancedInitiate), at))) if at == tsn);
+        if begins && owner != NONE {
+            // The owner of the last session has not left yet.
+            self.detach(owner);
+            owner = NONE;
+        }
         let Some(owner) = self.id_of(owner).or_else(|| {
             let listener = self.association(id)?.listener;
             self.insert(id, stream, listener)

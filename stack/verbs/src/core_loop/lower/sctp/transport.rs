@@ -383,9 +383,9 @@ impl<P: Port> Transport for SctpSessions<P> {
     }
 
     fn close(&mut self, now: Nanos, id: ConnId, wires: &mut Wires<P>) -> Events {
-        let ended = self.table.close(id);
+        self.table.close(id);
         self.settle(now, wires);
-        ended | self.table.take_events(id) & Events::CLOSED
+        self.table.take_closed(id)
     }
 
     fn abort(&mut self, now: Nanos, id: ConnId, _: Abort, wires: &mut Wires<P>) {
