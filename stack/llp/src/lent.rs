@@ -28,6 +28,27 @@ pub struct Lent<'a, B> {
     pub bytes: &'a mut B,
 }
 
+/// The lent payload of a transport that lends none: messages are read after they have arrived.
+pub enum NoBytes {}
+
+impl ByteStream for NoBytes {
+    fn available(&self) -> usize {
+        match *self {}
+    }
+
+    fn front(&self) -> &[u8] {
+        match *self {}
+    }
+
+    fn peek(&self, _: &mut [u8]) -> bool {
+        match *self {}
+    }
+
+    fn consume(&mut self, _: usize) {
+        match *self {}
+    }
+}
+
 /// Takes payload in its frame. A `FnMut(Lent) -> Option<R>` is one, too.
 pub trait PayloadReader<B, R> {
     /// Returns the 32-bit sum of a segment before it is folded (RFC 1071), or `None` to leave it to

@@ -167,6 +167,7 @@ counters! {
         SctpDropBadChunk = "sctp_drop_bad_chunk": "Chunks that do not fit their packet, or have impossible values.",
         SctpDropNoSession = "sctp_drop_no_session": "Messages of DDP for a stream without a session, and those of an association that is not DDP.",
         SctpSessionFaults = "sctp_session_faults": "Sessions of DDP that ended because a message broke their rules, or one request too many.",
+        SctpIdleAborts = "sctp_idle_aborts": "Associations ended because their peer opened them and began no session in time.",
         SctpDropNoDdp = "sctp_drop_no_ddp": "Associations ended because the peer did not indicate DDP, or has other numbers of streams in and out.",
         SctpDropUnexpectedChunk = "sctp_drop_unexpected_chunk": "Chunks that the state of their association does not take.",
     }

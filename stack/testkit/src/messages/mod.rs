@@ -21,9 +21,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use ironwarp_llp::{
-    Abort, Arrival, Blocked, ByteStream, ConnId, ConnectError, ConnectionInfo, Events, ListenError,
-    ListenerId, PathErrorOutcome, PayloadReader, Progress, ResourceUsage, Timeouts, Transmitted, Transport,
-    UnitSource,
+    Abort, Arrival, Blocked, ConnId, ConnectError, ConnectionInfo, Events, ListenError, ListenerId, NoBytes,
+    PathErrorOutcome, PayloadReader, Progress, ResourceUsage, Timeouts, Transmitted, Transport, UnitSource,
 };
 use ironwarp_net::{IcmpError, Net, Path};
 use ironwarp_port::{Port, Wires};
@@ -107,27 +106,6 @@ impl<P> Messages<P> {
             });
             self.send(flow, number, if opened.is_some() { Kind::Opened } else { Kind::Refused });
         }
-    }
-}
-
-/// No payload is lent: messages are read after they have arrived.
-pub enum NoBytes {}
-
-impl ByteStream for NoBytes {
-    fn available(&self) -> usize {
-        match *self {}
-    }
-
-    fn front(&self) -> &[u8] {
-        match *self {}
-    }
-
-    fn peek(&self, _: &mut [u8]) -> bool {
-        match *self {}
-    }
-
-    fn consume(&mut self, _: usize) {
-        match *self {}
     }
 }
 

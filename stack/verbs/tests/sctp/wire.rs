@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use ironwarp::config::TransportKind;
 use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
-use ironwarp::{ConnectFailure, Event, MacAddr, Nanos, QpAttr, RecvWr, SendWr};
+use ironwarp::{Config, ConnectFailure, Event, MacAddr, Nanos, QpAttr, RecvWr, SendWr};
 use ironwarp_net::{Net, NetConfig, Received, Route, TransportProtocol};
 use ironwarp_port::{Burst, Port, Wire, Wires};
 use ironwarp_sctp::{Sctp, SctpConfig};
@@ -151,11 +151,15 @@ impl Peer {
 }
 
 fn scene(sctp: SctpConfig) -> (Node, Peer) {
-    let mac = MacAddr([2, 0, 0, 0, 0, 9]);
-    let (ours, theirs) = pair(&MemoryConfig::default(), &MemoryConfig { mac, ..MemoryConfig::default() });
     let mut config = config("10.0.0.1/24");
     config.stack.transport = TransportKind::Sctp;
     config.mpa.startup_timeout_ms = 10_000;
+    scene_with(config, sctp)
+}
+
+fn scene_with(config: Config, sctp: SctpConfig) -> (Node, Peer) {
+    let mac = MacAddr([2, 0, 0, 0, 0, 9]);
+    let (ours, theirs) = pair(&MemoryConfig::default(), &MemoryConfig { mac, ..MemoryConfig::default() });
     (Node::new(config, ours), Peer::new(theirs, sctp))
 }
 
@@ -212,6 +216,27 @@ fn a_peer_without_the_indication_opens_no_session() {
         assert!(peer.ended && node.events.is_empty());
         assert_eq!(node.counter("sctp_drop_no_ddp"), 1);
     }
+}
+
+/// A peer that opens an association and begins no session does not keep it.
+#[test]
+fn an_association_without_a_session_ends_at_the_start_up_timeout() {
+    let mut config = config("10.0.0.1/24");
+    config.stack.transport = TransportKind::Sctp;
+    config.mpa.startup_timeout_ms = 1;
+    let ddp = SctpConfig { adaptation_code_point: Some(1), ..SctpConfig::default() };
+    let (mut node, mut peer) = scene_with(config, ddp);
+    node.ctx.listen("10.0.0.1:4791".parse().unwrap()).unwrap();
+    peer.calling = Some("10.0.0.1:4791".parse().unwrap());
+    let mut turns = 0;
+    while !peer.ended {
+        node.turn();
+        peer.turn();
+        turns += 1;
+        assert!(turns < TURNS_MAX, "established: {}", peer.established);
+    }
+    assert!(peer.established && node.events.is_empty());
+    assert_eq!(node.counter("sctp_idle_aborts"), 1);
 }
 
 /// RFC5043-11.3-03: all sessions end with their association, each with an event.

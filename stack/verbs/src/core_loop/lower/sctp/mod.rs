@@ -46,6 +46,7 @@ impl<P: Port> Lower for DdpOverSctp<P> {
         let sessions_max = config.limits.queue_pairs + 2 * config.limits.half_open;
         SctpSessions::new(
             (sessions_max, config.limits.half_open),
+            config.mpa.startup_timeout(),
             config::sctp_config(config, sessions_max),
             hasher,
             secret,

@@ -8,7 +8,7 @@ use ironwarp_iwarp::sctp::{Function, Session, SessionFault, Sessions};
 use ironwarp_llp::{ConnId, Events, ListenerId};
 use ironwarp_sctp::{AssociationInfo, Message, SctpConfig, UpperLayer};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_types::{Flow, Seq};
+use ironwarp_types::{Flow, Nanos, Seq};
 
 const NONE: u32 = u32::MAX;
 
@@ -29,8 +29,6 @@ const UNKNOWN: Flow = Flow {
 pub(super) struct SessionState {
     pub association: ConnId,
     pub stream: u16,
-    /// The listener of a session that the peer began.
-    pub listener: Option<ListenerId>,
     /// Bytes of the first message and of segments. The Terminate is not the layer's above.
     sent_bytes: u64,
     pub acked_bytes: u64,
@@ -54,6 +52,10 @@ struct AssociationState {
     streams: Box<[StreamState]>,
     /// Sessions that have owners.
     users: u32,
+    /// When it ends without a session, if the peer opened it.
+    idle_until: Nanos,
+    /// It is in [`Table::idle`].
+    is_watched: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -107,10 +109,21 @@ pub(super) struct Table {
     /// Sessions whose Terminate waits for an acknowledgement.
     waiting: Vec<(ConnId, u16)>,
     unused: Vec<ConnId>,
+    /// How long an association of a peer may be without a session.
+    idle_timeout: Nanos,
+    /// Associations that have become idle, and all that were since they were last looked at, with
+    /// the time of the next look. Each is here once.
+    newly_idle: Vec<ConnId>,
+    idle: VecDeque<(Nanos, ConnId)>,
 }
 
 impl Table {
-    pub fn new(sessions_max: u32, requests_max: u32, config: &SctpConfig, stats: CoreStats) -> Self {
+    pub fn new(
+        (sessions_max, requests_max): (u32, u32),
+        idle_timeout: Nanos,
+        config: &SctpConfig,
+        stats: CoreStats,
+    ) -> Self {
         Table {
             slots: (0..sessions_max).map(|_| Slot { generation: 0, session: None }).collect(),
             free: (0..sessions_max).rev().collect(),
@@ -126,6 +139,9 @@ impl Table {
             terminating: Vec::new(),
             waiting: Vec::new(),
             unused: Vec::new(),
+            idle_timeout,
+            newly_idle: Vec::new(),
+            idle: VecDeque::new(),
         }
     }
 
@@ -162,6 +178,12 @@ impl Table {
         let session = self.at(id)?;
         let association = self.associations.get(session.association.slot as usize)?.as_ref()?;
         Some(association.flow)
+    }
+
+    /// Returns the listener of a session that the peer began.
+    pub fn listener(&self, id: ConnId) -> Option<ListenerId> {
+        let session = self.at(id)?;
+        self.associations.get(session.association.slot as usize)?.as_ref()?.listener
     }
 
     // Opening.
@@ -203,22 +225,18 @@ impl Table {
                 sessions,
                 streams,
                 users: 0,
+                idle_until: Nanos::MAX,
+                is_watched: false,
             });
         }
     }
 
     /// Gives a stream an owner.
-    pub fn insert(
-        &mut self,
-        association: ConnId,
-        stream: u16,
-        listener: Option<ListenerId>,
-    ) -> Option<ConnId> {
+    pub fn insert(&mut self, association: ConnId, stream: u16) -> Option<ConnId> {
         let slot = self.free.pop()?;
         let state = SessionState {
             association,
             stream,
-            listener,
             sent_bytes: 0,
             acked_bytes: 0,
             received_bytes: 0,
@@ -249,12 +267,10 @@ impl Table {
         let Some(association) = self.association(id) else { return };
         association.established = true;
         (association.flow, association.listener) = (info.flow, info.listener);
-        self.add_to_all(id, Events::ESTABLISHED);
-        for session in self.slots.iter_mut().filter_map(|slot| slot.session.as_mut()) {
-            if session.association == id {
-                session.listener = info.listener;
-            }
+        if association.users == 0 {
+            self.newly_idle.push(id);
         }
+        self.add_to_all(id, Events::ESTABLISHED);
     }
 
     /// Adds events to all sessions of an association.
@@ -502,9 +518,58 @@ impl Table {
         }
         found.users = found.users.saturating_sub(1);
         let (users, ended, is_opener) = (found.users, found.ended, found.is_opener);
-        if users == 0 && (ended || is_opener) {
-            self.drop_association(association);
+        match users {
+            0 if ended || is_opener => self.drop_association(association),
+            0 => self.newly_idle.push(association),
+            _ => {}
         }
+    }
+
+    /// Begins the time in which the peers of idle associations may begin a session.
+    pub fn watch_idle(&mut self, now: Nanos) {
+        let deadline = now + self.idle_timeout;
+        if self.idle.len() > 2 * self.associations.len() {
+            // Those that have ended leave entries behind.
+            let associations = &self.associations;
+            self.idle.retain(|(_, id)| {
+                associations
+                    .get(id.slot as usize)
+                    .is_some_and(|one| one.as_ref().is_some_and(|one| one.id == *id))
+            });
+        }
+        while let Some(id) = self.newly_idle.pop() {
+            let Some(association) = self.association(id) else { continue };
+            association.idle_until = deadline;
+            if !core::mem::replace(&mut association.is_watched, true) {
+                self.idle.push_back((deadline, id));
+            }
+        }
+    }
+
+    /// Returns when to call [`Table::pop_idle`] next.
+    pub fn idle_deadline(&self) -> Option<Nanos> {
+        self.idle.front().map(|(at, _)| *at)
+    }
+
+    /// Removes an association whose peer began no session in time.
+    pub fn pop_idle(&mut self, now: Nanos) -> Option<ConnId> {
+        while self.idle_deadline()? <= now {
+            let (_, id) = self.idle.pop_front()?;
+            let Some(association) = self.association(id) else { continue };
+            association.is_watched = false;
+            let idle_until = association.idle_until;
+            if association.users > 0 {
+                continue;
+            }
+            if idle_until <= now {
+                self.stats.count(Counter::SctpIdleAborts);
+                self.drop_association(id);
+                return Some(id);
+            }
+            association.is_watched = true;
+            self.idle.push_back((idle_until, id));
+        }
+        None
     }
 
     // What the transport has to do.
@@ -608,10 +673,7 @@ impl UpperLayer for Table {
             self.detach(owner);
             owner = NONE;
         }
-        let Some(owner) = self.id_of(owner).or_else(|| {
-            let listener = self.association(id)?.listener;
-            self.insert(id, stream, listener)
-        }) else {
+        let Some(owner) = self.id_of(owner).or_else(|| self.insert(id, stream)) else {
             // There is no room for another session.
             self.abandon_stream(id, stream);
             return true;

@@ -13,7 +13,7 @@ use core::net::SocketAddr;
 
 use ironwarp_iwarp::sctp::{ADAPTATION_INDICATION, Chunk, PPID_CONTROL, PPID_SEGMENT, Session};
 use ironwarp_llp::{
-    Abort, Arrival, ByteStream, ConnId, ConnectError, ConnectionInfo, Events, ListenError, ListenerId,
+    Abort, Arrival, ConnId, ConnectError, ConnectionInfo, Events, ListenError, ListenerId, NoBytes,
     PathErrorOutcome, PayloadReader, Progress, ResourceUsage, Timeouts, Transmitted, Transport, UnitSource,
 };
 use ironwarp_net::{FlowHasher, IcmpError, Net, Packet, Path};
@@ -39,10 +39,12 @@ pub struct SctpSessions<P: Port> {
 }
 
 impl<P: Port> SctpSessions<P> {
-    /// Creates a transport with room for `sessions_max` sessions, in each association
-    /// `requests_max` of them before their decision. See [`Sctp::new`].
+    /// Creates a transport. `limits` are the numbers of all sessions, and of those of an
+    /// association that wait for a decision. An association that a peer opened ends after
+    /// `idle_timeout` without a session. See [`Sctp::new`].
     pub fn new(
-        (sessions_max, requests_max): (u32, u32),
+        limits: (u32, u32),
+        idle_timeout: Nanos,
         config: SctpConfig,
         hasher: FlowHasher,
         secret: [u64; 2],
@@ -50,7 +52,7 @@ impl<P: Port> SctpSessions<P> {
     ) -> Self {
         let config = SctpConfig { adaptation_code_point: Some(ADAPTATION_INDICATION), ..config };
         SctpSessions {
-            table: Table::new(sessions_max, requests_max, &config, stats.clone()),
+            table: Table::new(limits, idle_timeout, &config, stats.clone()),
             engine: Sctp::new(config, hasher, secret, stats),
             hasher,
             next_port: 0,
@@ -105,6 +107,7 @@ impl<P: Port> SctpSessions<P> {
                 }
             }
         }
+        self.table.watch_idle(now);
         while let Some((id, stream)) = self.table.pop_discarded() {
             self.engine.discard(id, stream);
         }
@@ -241,27 +244,6 @@ impl UnitSource for TerminateSource<'_> {
     }
 }
 
-/// No payload is lent: messages are read after they have arrived.
-pub enum NoBytes {}
-
-impl ByteStream for NoBytes {
-    fn available(&self) -> usize {
-        match *self {}
-    }
-
-    fn front(&self) -> &[u8] {
-        match *self {}
-    }
-
-    fn peek(&self, _: &mut [u8]) -> bool {
-        match *self {}
-    }
-
-    fn consume(&mut self, _: usize) {
-        match *self {}
-    }
-}
-
 /// The chunks of a session that can be read.
 pub struct SessionRx<'a, P: Port> {
     engine: &'a mut Sctp<P>,
@@ -350,7 +332,7 @@ impl<P: Port> Transport for SctpSessions<P> {
                 (id, self.table.open(id, flow).ok_or(ConnectError::Full)?)
             }
         };
-        self.table.insert(association, stream, None).ok_or(ConnectError::Full)
+        self.table.insert(association, stream).ok_or(ConnectError::Full)
     }
 
     /// SCTP counts its retransmissions.
@@ -403,7 +385,7 @@ impl<P: Port> Transport for SctpSessions<P> {
     }
 
     fn listener(&self, id: ConnId) -> Option<ListenerId> {
-        self.table.at(id)?.listener
+        self.table.listener(id)
     }
 
     fn progress(&self, id: ConnId) -> Progress {
@@ -450,6 +432,9 @@ impl<P: Port> Transport for SctpSessions<P> {
 
     fn on_timers(&mut self, now: Nanos, wires: &mut Wires<P>, events: &mut impl FnMut(ConnId, Events)) {
         self.engine.on_timers(now, wires, &mut self.table);
+        while let Some(id) = self.table.pop_idle(now) {
+            self.engine.abort(now, id, wires);
+        }
         self.settle(now, wires);
         while let Some((id, happened)) = self.table.pop_events() {
             events(id, happened);
@@ -457,7 +442,10 @@ impl<P: Port> Transport for SctpSessions<P> {
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        if self.table.has_events() { Some(Nanos::ZERO) } else { self.engine.next_deadline() }
+        if self.table.has_events() {
+            return Some(Nanos::ZERO);
+        }
+        self.engine.next_deadline().into_iter().chain(self.table.idle_deadline()).min()
     }
 
     /// What is acknowledged is placed: not before all sessions have read what has arrived.
