@@ -1,16 +1,21 @@
 //! The state of an association (RFC 9260 s4 and s14.2).
 
+use arrayvec::ArrayVec;
+use core::net::IpAddr;
+
 use ironwarp_llp::{ConnId, ListenerId};
 use ironwarp_net::{Packet, Path};
 use ironwarp_port::{Frame, Port};
+use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos, Seq};
 
 use crate::SctpConfig;
-use crate::heartbeat::Heartbeat;
 use crate::inbound::Inbound;
+use crate::message::UpperLayer;
 use crate::outbound::Outbound;
-use crate::output::{Io, Route, write_init, write_unrecognized};
+use crate::output::{Io, Replies, Route, write_unrecognized};
 use crate::packet::{CauseCode, Chunk, ChunkType, Init, InitFixed, PacketView, Parameter, Tlvs};
+use crate::paths::{PATHS_MAX, PathId, PathState, Paths};
 
 /// The states of RFC 9260 s4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +65,11 @@ pub(crate) struct Association<F> {
     pub(crate) id: ConnId,
     pub(crate) flow: Flow,
     pub(crate) hash: u32,
-    pub(crate) path: Path,
+    pub(crate) paths: Paths,
+    /// The addresses of the peer: that of the set-up, and those that it has listed.
+    pub(crate) remotes: ArrayVec<IpAddr, PATHS_MAX>,
+    /// The path that DATA arrived on last.
+    pub(crate) data_from: PathId,
     /// The listener of an association that the peer opened.
     pub(crate) listener: Option<ListenerId>,
     /// What our INIT or INIT ACK announced.
@@ -77,37 +86,28 @@ pub(crate) struct Association<F> {
     pub(crate) inbound: Inbound,
     pub(crate) outbound: Outbound,
     pub(crate) timers: Timers,
-    /// The HEARTBEAT that is not answered.
-    pub(crate) heartbeat: Option<Heartbeat>,
 }
 
-/// When the timers of an association expire. [`Nanos::MAX`]: not.
+/// When the timers of an association expire, without those of its paths. [`Nanos::MAX`]: not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timers {
     /// T1-init, T1-cookie or T2-shutdown.
     pub(crate) state: Nanos,
     /// SACK.Delay.
     pub(crate) ack: Nanos,
-    /// T3-rtx.
-    pub(crate) rtx: Nanos,
     /// T5-shutdown-guard.
     pub(crate) guard: Nanos,
-    /// The next HEARTBEAT, or the end of the wait for its answer.
-    pub(crate) heartbeat: Nanos,
+    /// The next request for the routes of addresses without one.
+    pub(crate) routes: Nanos,
 }
 
 impl Timers {
-    pub(crate) const STOPPED: Timers = Timers {
-        state: Nanos::MAX,
-        ack: Nanos::MAX,
-        rtx: Nanos::MAX,
-        guard: Nanos::MAX,
-        heartbeat: Nanos::MAX,
-    };
+    pub(crate) const STOPPED: Timers =
+        Timers { state: Nanos::MAX, ack: Nanos::MAX, guard: Nanos::MAX, routes: Nanos::MAX };
 
     /// Returns when the next one expires.
-    pub(crate) fn next(&self) -> Nanos {
-        self.state.min(self.ack).min(self.rtx).min(self.guard).min(self.heartbeat)
+    fn next(&self) -> Nanos {
+        self.state.min(self.ack).min(self.guard).min(self.routes)
     }
 }
 
@@ -123,12 +123,14 @@ impl<F: Frame> Association<F> {
     ) -> Self {
         Association {
             inbound: Inbound::new(Seq(0), local.a_rwnd, 0),
-            outbound: Outbound::new(local.initial_tsn, 0, &path, config),
+            outbound: Outbound::new(local.initial_tsn, 0, config),
             state: State::CookieWait,
             id: ConnId { slot: 0, generation: 0 },
             flow,
             hash,
-            path,
+            paths: Paths::new(path, config),
+            remotes: ArrayVec::from_iter([flow.remote.ip()]),
+            data_from: 0,
             listener,
             local,
             peer: InitFixed::default(),
@@ -137,7 +139,6 @@ impl<F: Frame> Association<F> {
             tries: 0,
             rto: Nanos::ZERO,
             timers: Timers::STOPPED,
-            heartbeat: None,
         }
     }
 
@@ -147,14 +148,30 @@ impl<F: Frame> Association<F> {
         tag != 0 && tag == if reflected { self.peer.tag } else { self.local.tag }
     }
 
+    /// Returns whether a flow is one of this association: between any of the addresses.
+    pub(crate) fn has_flow(&self, flow: &Flow, own_addresses: &[IpAddr]) -> bool {
+        let is_own = |addr: IpAddr| addr == self.flow.local.ip() || own_addresses.contains(&addr);
+        self.flow.same_as(flow)
+            || !own_addresses.is_empty()
+                && self.flow.ports() == flow.ports()
+                && self.remotes.contains(&flow.remote.ip())
+                && is_own(flow.local.ip())
+    }
+
+    /// Returns whether the peer is known to have an address.
+    pub(crate) fn is_confirmed(&self, remote: IpAddr) -> bool {
+        let path = self.paths.find(remote).map(|id| self.paths.at(id));
+        path.is_some_and(|path| path.state != PathState::Unconfirmed)
+    }
+
     /// Enters a state, sends its chunk, and starts its timer.
     pub(crate) fn enter<P: Port<Frame = F>>(&mut self, state: State, io: &mut Io<'_, P>) {
         // RFC 9260 s9.2: T2-shutdown follows the rules of s6.3.
-        (self.state, self.tries, self.rto) = (state, 0, self.outbound.rtt.rto());
+        (self.state, self.tries, self.rto) = (state, 0, self.paths.current().rtt.rto());
         // RFC 9260 s8.3: from ESTABLISHED until SHUTDOWN or SHUTDOWN ACK.
         match state {
-            State::Established => self.start_heartbeat(io, io.now),
-            _ => (self.heartbeat, self.timers.heartbeat) = (None, Nanos::MAX),
+            State::Established => self.start_heartbeats(io),
+            _ => self.paths.stop_heartbeats(),
         }
         if state == State::ShutdownSent {
             // RFC 9260 s9.2: five times RTO.Max.
@@ -180,7 +197,12 @@ impl<F: Frame> Association<F> {
 
     /// Arms the wheel for the timer that expires next.
     pub(crate) fn arm<P: Port<Frame = F>>(&self, io: &mut Io<'_, P>) {
-        io.shared.wheel.arm(self.id.slot, self.timers.next());
+        io.shared.wheel.arm(self.id.slot, self.next_deadline());
+    }
+
+    /// Returns when the next timer expires.
+    pub(crate) fn next_deadline(&self) -> Nanos {
+        self.timers.next().min(self.paths.next_deadline())
     }
 
     /// RFC 9260 s9.2: a packet of the peer arrived while it may have DATA to send: T2-shutdown
@@ -190,7 +212,7 @@ impl<F: Frame> Association<F> {
         io: &mut Io<'_, P>,
         has_data: bool,
     ) {
-        (self.tries, self.rto) = (0, self.outbound.rtt.rto());
+        (self.tries, self.rto) = (0, self.paths.current().rtt.rto());
         if has_data {
             self.send_of_state(io);
         }
@@ -213,23 +235,95 @@ impl<F: Frame> Association<F> {
     pub(crate) fn set_peer(&mut self, peer: InitFixed, config: &SctpConfig) {
         self.peer = peer;
         self.inbound = Inbound::new(peer.initial_tsn, self.local.a_rwnd, config.held_messages_reserve);
-        self.outbound = Outbound::new(self.local.initial_tsn, peer.a_rwnd, &self.path, config);
+        self.outbound = Outbound::new(self.local.initial_tsn, peer.a_rwnd, config);
+        self.paths.reset(config);
     }
 
     /// Returns where packets to the peer go.
     pub(crate) fn route(&self) -> Route<'_> {
-        Route { path: &self.path, ports: self.flow.ports(), tag: self.peer.tag }
+        self.route_of(self.paths.current_id())
+    }
+
+    /// Returns where packets over a path go.
+    pub(crate) fn route_of(&self, id: PathId) -> Route<'_> {
+        Route { path: &self.paths.at(id).route, ports: self.flow.ports(), tag: self.peer.tag }
+    }
+
+    /// RFC 9260 s6.4: returns where a SACK goes: where the DATA came from, if that path works.
+    pub(crate) fn route_of_sack(&self) -> Route<'_> {
+        match self.paths.at(self.data_from).state {
+            PathState::Active => self.route_of(self.data_from),
+            _ => self.route(),
+        }
+    }
+
+    /// Returns the path that a packet from an address arrived on: the current one while the address
+    /// has no route.
+    pub(crate) fn from(&self, remote: IpAddr) -> PathId {
+        let found = if self.paths.are_several() { self.paths.find(remote) } else { None };
+        found.unwrap_or(self.paths.current_id())
+    }
+
+    /// RFC 9260 s6.4: answers a packet on the path that it arrived on, and s5.4: on one that is not
+    /// confirmed only a HEARTBEAT.
+    pub(crate) fn reply<P: Port<Frame = F>>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        mut replies: Replies<'_>,
+        from: PathId,
+    ) {
+        if self.paths.at(from).state != PathState::Unconfirmed {
+            return replies.send(io, self.route_of(from));
+        }
+        let heartbeat = replies.heartbeat.take();
+        Replies { heartbeat, ..Replies::default() }.send(io, self.route_of(from));
+        replies.send(io, self.route());
+    }
+
+    /// A path did not answer.
+    pub(crate) fn on_path_error<P: Port<Frame = F>>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        id: PathId,
+        user: &mut impl UpperLayer,
+    ) {
+        let changed = self.paths.on_error(id, io.now, &io.shared.config);
+        self.report_path(io, id, changed, user);
+    }
+
+    /// A path answers.
+    pub(crate) fn on_path_answer<P: Port<Frame = F>>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        id: PathId,
+        user: &mut impl UpperLayer,
+    ) {
+        let changed = self.paths.on_answer(id);
+        self.report_path(io, id, changed, user);
+    }
+
+    /// RFC 9260 s8.2: the user learns of a path that fails or returns.
+    fn report_path<P: Port<Frame = F>>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        id: PathId,
+        changed: Option<PathState>,
+        user: &mut impl UpperLayer,
+    ) {
+        let Some(state) = changed else { return };
+        io.shared.count(match state {
+            PathState::Active => Counter::SctpPathsUp,
+            _ => Counter::SctpPathsDown,
+        });
+        user.path(self.id, self.paths.at(id).route.remote_addr(), state);
     }
 
     /// Sends what the peer must answer for the state to end. Without a buffer the timer sends it.
     pub(crate) fn send_of_state<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) {
         match self.state {
             State::CookieWait => {
-                let code_point = io.shared.config.adaptation_code_point;
                 // RFC 9260 s8.5.1: an INIT has tag 0, which is the peer's until INIT ACK.
-                io.send(self.route(), |packet| {
-                    write_init(packet, ChunkType::INIT, &self.local, code_point, |_| {});
-                });
+                io.send_init(self.route(), ChunkType::INIT, &self.local, |_| {});
             }
             State::CookieEchoed => self.send_cookie(io),
             State::ShutdownSent => self.send_shutdown(io),

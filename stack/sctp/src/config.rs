@@ -2,8 +2,15 @@
 //!
 //! When a limit is reached, the engine refuses and counts the request. No table grows.
 
+use core::net::IpAddr;
+
 use ironwarp_types::Nanos;
 use thiserror::Error;
+
+use crate::paths::PATHS_MAX;
+
+/// The most addresses that an association uses, on each side.
+pub const ADDRESSES_MAX: usize = PATHS_MAX;
 
 /// RFC 9260 s3.3.2: the smallest receive window that a peer may announce, in bytes.
 pub const A_RWND_BYTES_MIN: u32 = 1_500;
@@ -14,6 +21,9 @@ const SACK_DELAY_MAX: Nanos = Nanos::from_millis(500);
 /// Settings of one core's engine. All have defaults.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SctpConfig {
+    /// The addresses of this host that its associations use beside that of their set-up. Peers
+    /// learn them. At most [`ADDRESSES_MAX`]. With none, those that peers list are ignored, too.
+    pub addresses: Vec<IpAddr>,
     /// Maximum number of associations, including those in set-up and those not yet released.
     pub associations_max: u32,
     /// Maximum number of listeners.
@@ -55,6 +65,11 @@ pub struct SctpConfig {
     /// Timeouts in a row, of DATA, HEARTBEAT, SHUTDOWN or SHUTDOWN ACK, before the association is
     /// given up: Association.Max.Retrans.
     pub association_retries: u8,
+    /// Timeouts in a row on one path, of DATA or HEARTBEAT, before it counts as inactive, if the
+    /// peer has several addresses: Path.Max.Retrans.
+    pub path_retries: u8,
+    /// Those before another path is preferred (RFC 7829 s3.1, PotentiallyFailed.Max.Retrans).
+    pub potentially_failed: u8,
     /// How long a SACK may wait for a second packet, SACK.Delay. RFC 9260 s16 recommends 200 ms,
     /// which suits an RTO.Min of 1 s.
     pub sack_delay: Nanos,
@@ -74,6 +89,7 @@ pub struct SctpConfig {
 impl Default for SctpConfig {
     fn default() -> Self {
         SctpConfig {
+            addresses: Vec::new(),
             associations_max: 1_024,
             listeners_max: 64,
             a_rwnd_bytes: 512 * 1024,
@@ -91,6 +107,8 @@ impl Default for SctpConfig {
             rto_max: Nanos::from_secs(60),
             init_retries: 8,
             association_retries: 10,
+            path_retries: 5,
+            potentially_failed: 0,
             sack_delay: Nanos::from_millis(1),
             heartbeat_interval: Nanos::from_secs(30),
             cookie_life: Nanos::from_secs(60),
@@ -103,6 +121,9 @@ impl Default for SctpConfig {
 /// An invalid combination of settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum SctpConfigError {
+    /// There are too many addresses.
+    #[error("addresses must be at most {ADDRESSES_MAX}")]
+    Addresses,
     /// The number of associations is zero or too large.
     #[error("associations_max must be from 1 to 2^28")]
     Associations,
@@ -124,10 +145,18 @@ pub enum SctpConfigError {
 }
 
 impl SctpConfig {
+    /// Returns the number of flows that an association has at most.
+    pub(crate) fn flows_of_association(&self) -> usize {
+        if self.addresses.is_empty() { 1 } else { (self.addresses.len() + 1) * PATHS_MAX }
+    }
+
     /// Checks that the settings are consistent. The engine does not panic with any settings.
     pub fn validate(&self) -> Result<(), SctpConfigError> {
         if self.associations_max == 0 || self.associations_max > 1 << 28 {
             return Err(SctpConfigError::Associations);
+        }
+        if self.addresses.len() > ADDRESSES_MAX {
+            return Err(SctpConfigError::Addresses);
         }
         if self.a_rwnd_bytes < A_RWND_BYTES_MIN {
             return Err(SctpConfigError::Window);
@@ -171,6 +200,10 @@ mod tests {
         let default = SctpConfig::default;
         let cases = [
             (SctpConfig { associations_max: 0, ..default() }, SctpConfigError::Associations),
+            (
+                SctpConfig { addresses: vec![[10, 0, 0, 1].into(); 5], ..default() },
+                SctpConfigError::Addresses,
+            ),
             (SctpConfig { a_rwnd_bytes: 1_499, ..default() }, SctpConfigError::Window),
             (SctpConfig { outbound_streams: 0, ..default() }, SctpConfigError::Streams),
             (SctpConfig { inbound_streams: 0, ..default() }, SctpConfigError::Streams),

@@ -3,8 +3,12 @@
 //! A message is one DATA chunk. Its stream, its order and its PPID travel with it; the octets are
 //! opaque.
 
+use core::net::IpAddr;
+
 use ironwarp_llp::{ConnId, Events};
 use ironwarp_types::Seq;
+
+use crate::PathState;
 
 /// How a message is sent, and how it arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -44,6 +48,11 @@ pub trait UpperLayer {
     /// it again.
     fn dropped(&mut self, id: ConnId, stream: u16, tsn: Seq) {
         let _ = (id, stream, tsn);
+    }
+
+    /// RFC 9260 s8.2: an address of the peer became reachable, or does not answer any more.
+    fn path(&mut self, id: ConnId, remote: IpAddr, state: PathState) {
+        let _ = (id, remote, state);
     }
 
     /// The peer has acknowledged a message for good.

@@ -3,6 +3,8 @@
 //! If no frame is free or the device is full, the packet is lost and counted: a timer of either
 //! side repeats what matters.
 
+use core::net::IpAddr;
+
 use ironwarp_llp::Arena;
 use ironwarp_net::{Path, RateLimiter};
 use ironwarp_port::{Frame, Port, Wires};
@@ -11,13 +13,14 @@ use ironwarp_timers::Wheel;
 use ironwarp_types::Nanos;
 
 use crate::SctpConfig;
-use crate::inbound::{AckQueue, HeldMessages};
+use crate::inbound::HeldMessages;
 use crate::outbound::SentChunk;
 use crate::packet::{
     CauseCode, ChunkType, ChunkWriter, FLAG_REFLECTED, InitFixed, PacketWriter, Parameter, ParameterType,
     Tlvs,
 };
 use crate::secrets::Secrets;
+use crate::slot_queue::SlotQueue;
 use crate::streams::Streams;
 
 /// A port's sealed frame.
@@ -32,7 +35,10 @@ pub(crate) struct Shared<F: Frame> {
     pub(crate) streams: Streams,
     /// Received messages that wait.
     pub(crate) held: HeldMessages<F>,
-    pub(crate) acks: AckQueue,
+    /// Associations with a SACK that is due.
+    pub(crate) acks: SlotQueue,
+    /// Associations that ask for routes.
+    pub(crate) unrouted: SlotQueue,
     /// Sent chunks that are not acknowledged.
     pub(crate) retained: Arena<SentChunk<F::Sealed>>,
     /// Limits replies that anybody can trigger.
@@ -51,7 +57,8 @@ impl<F: Frame> Shared<F> {
                 config.associations_max.saturating_mul(config.held_messages_reserve.into()),
                 config.held_messages_shared,
             ),
-            acks: AckQueue::new(config.associations_max),
+            acks: SlotQueue::new(config.associations_max),
+            unrouted: SlotQueue::new(config.associations_max),
             retained: Arena::new(
                 config.associations_max.saturating_mul(config.retained_chunks_reserve.into()),
                 config.retained_chunks_shared,
@@ -139,6 +146,43 @@ impl<P: Port> Io<'_, P> {
         self.send_abort_with(route, reflected, cause.map(|code| (code, value)));
     }
 
+    /// Sends an INIT or INIT ACK with what `more` appends.
+    pub(crate) fn send_init(
+        &mut self,
+        route: Route<'_>,
+        kind: ChunkType,
+        fixed: &InitFixed,
+        more: impl FnOnce(&mut ChunkWriter<'_>),
+    ) {
+        let built = self.build(route, |packet, shared| {
+            packet.chunk(kind, 0, |chunk| {
+                chunk.put(&fixed.octets());
+                shared.config.addresses.iter().for_each(|&addr| write_address(chunk, addr));
+                if let Some(code_point) = shared.config.adaptation_code_point {
+                    chunk.tlv(ParameterType::ADAPTATION_LAYER_INDICATION.0, |value| {
+                        value.put(&code_point.to_be_bytes());
+                    });
+                }
+                more(chunk);
+            });
+        });
+        if let Some((sealed, ())) = built {
+            self.push(route.path.port(), sealed);
+        }
+    }
+
+    /// Refuses an INIT that adds addresses to an association (RFC 9260 s5.2.2 and s3.3.10.11).
+    pub(crate) fn send_new_addresses(&mut self, route: Route<'_>, added: impl Iterator<Item = IpAddr>) {
+        self.shared.count(Counter::SctpTxAborts);
+        self.send(route, |packet| {
+            packet.chunk(ChunkType::ABORT, 0, |chunk| {
+                chunk.tlv(CauseCode::RESTART_WITH_NEW_ADDRESSES.0, |cause| {
+                    added.for_each(|addr| write_address(cause, addr));
+                });
+            });
+        });
+    }
+
     /// Sends an ABORT with the value of its cause.
     pub(crate) fn send_abort_with(
         &mut self,
@@ -164,23 +208,12 @@ impl<P: Port> Io<'_, P> {
     }
 }
 
-/// Appends an INIT or INIT ACK: the fixed part, the indication, and what `more` appends.
-pub(crate) fn write_init(
-    packet: &mut PacketWriter<'_>,
-    kind: ChunkType,
-    fixed: &InitFixed,
-    adaptation_code_point: Option<u32>,
-    more: impl FnOnce(&mut ChunkWriter<'_>),
-) {
-    packet.chunk(kind, 0, |chunk| {
-        chunk.put(&fixed.octets());
-        if let Some(code_point) = adaptation_code_point {
-            chunk.tlv(ParameterType::ADAPTATION_LAYER_INDICATION.0, |value| {
-                value.put(&code_point.to_be_bytes());
-            });
-        }
-        more(chunk);
-    });
+/// Appends an address parameter.
+fn write_address(chunk: &mut ChunkWriter<'_>, addr: IpAddr) {
+    match addr {
+        IpAddr::V4(addr) => chunk.tlv(ParameterType::IPV4_ADDRESS.0, |value| value.put(&addr.octets())),
+        IpAddr::V6(addr) => chunk.tlv(ParameterType::IPV6_ADDRESS.0, |value| value.put(&addr.octets())),
+    }
 }
 
 /// Appends a report for each parameter that asks for one, while there is room. `kind` is the type

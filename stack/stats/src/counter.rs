@@ -151,6 +151,8 @@ counters! {
         SctpPassiveOpens = "sctp_passive_opens": "Associations that a peer began.",
         SctpEstablished = "sctp_established": "Set-ups completed.",
         SctpRestarts = "sctp_restarts": "Associations that ended because their peer restarted.",
+        SctpPathsDown = "sctp_paths_down": "Addresses of peers that did not answer any more.",
+        SctpPathsUp = "sctp_paths_up": "Addresses of peers that were confirmed, or that answered again.",
         SctpTimeoutAborts = "sctp_timeout_aborts": "Associations and attempts given up because the peer was silent.",
         SctpTxRepliesRateLimited = "sctp_tx_replies_rate_limited": "Replies to packets without an association held back by their limit.",
         SctpTxNoBuffer = "sctp_tx_no_buffer": "Packets not sent because there was no transmit buffer.",

@@ -12,7 +12,8 @@ impl<P: Port> Sctp<P> {
     pub fn check(&self) -> Result<(), String> {
         let used = self.slots.iter().filter_map(|slot| slot.association.as_ref());
         let live = used.clone().filter(|association| association.state != State::Closed);
-        if used.count() + self.free.len() != self.slots.len() || live.clone().count() != self.flows.len() {
+        let flows = live.clone().map(|association| 1 + self.other_flows_found(association.id.slot));
+        if used.count() + self.free.len() != self.slots.len() || flows.sum::<usize>() != self.flows.len() {
             return Err("slots, free list and flow table have different counts".into());
         }
         for association in live {
@@ -30,12 +31,11 @@ impl<P: Port> Sctp<P> {
             {
                 return Err(format!("slot {slot} in {:?}", association.state));
             }
-            if self.shared.wheel.deadline(slot) != association.timers.next() {
-                return Err(format!("slot {slot} waits for {:?}", association.timers));
+            if self.shared.wheel.deadline(slot) != association.next_deadline() {
+                return Err(format!("slot {slot} waits for {:?}", association.next_deadline()));
             }
             association.inbound.check(&self.shared.held)?;
-            let is_timer_running = association.timers.rtx != Nanos::MAX;
-            association.outbound.check(&self.shared.retained, is_timer_running)?;
+            association.outbound.check(&self.shared.retained, &association.paths)?;
         }
         Ok(())
     }

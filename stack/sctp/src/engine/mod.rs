@@ -3,6 +3,7 @@
 //! Associations lie in a slab. The flow table maps a packet's hash to a slot. A [`ConnId`] is a
 //! slot and a generation. A call with the id of a released association does nothing.
 
+mod addresses;
 mod check;
 mod no_association;
 mod receive;
@@ -17,6 +18,9 @@ use ironwarp_net::{FlowHasher, FlowTable, Path};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Flow, Nanos, Seq};
+
+pub(crate) use addresses::Addresses;
+pub use addresses::PathInfo;
 
 use crate::SctpConfig;
 use crate::association::{Association, State, Timers};
@@ -83,7 +87,7 @@ impl<P: Port> Sctp<P> {
         Sctp {
             slots: (0..associations).map(|_| Slot { association: None, generation: 0 }).collect(),
             free: (0..associations).rev().collect(),
-            flows: FlowTable::new(associations as usize),
+            flows: FlowTable::new(associations as usize * config.flows_of_association()),
             hasher,
             listeners: Listeners::new(config.listeners_max),
             shared: Shared::new(config, secret, stats),
@@ -187,6 +191,7 @@ impl<P: Port> Sctp<P> {
     /// Returns what both sides announced, while the id is valid.
     pub fn association_info(&self, id: ConnId) -> Option<AssociationInfo> {
         let association = self.association(id)?;
+        let path = association.paths.current();
         Some(AssociationInfo {
             flow: association.flow,
             state: association.state,
@@ -194,9 +199,9 @@ impl<P: Port> Sctp<P> {
             outbound_streams: association.outbound_streams(),
             inbound_streams: association.inbound_streams(),
             adaptation_code_point: association.adaptation_code_point,
-            cwnd_bytes: association.outbound.cwnd_bytes(),
-            flight_bytes: association.outbound.flight_bytes(),
-            rto: association.outbound.rtt.rto(),
+            cwnd_bytes: path.congestion.cwnd(),
+            flight_bytes: path.flight_bytes,
+            rto: path.rtt.rto(),
         })
     }
 
@@ -291,8 +296,10 @@ impl<P: Port> Sctp<P> {
         let end = from.saturating_add(slots_max);
         let part = self.slots.get_mut(from as usize..(end as usize).min(self.slots.len()))?;
         for association in part.iter_mut().filter_map(|slot| slot.association.as_mut()) {
-            let mtu_bytes = association.path.mtu_bytes();
-            update(&mut association.path, mtu_bytes);
+            for path in association.paths.iter_mut() {
+                let mtu_bytes = path.route.mtu_bytes();
+                update(&mut path.route, mtu_bytes);
+            }
         }
         ((end as usize) < self.slots.len()).then_some(end)
     }
@@ -335,10 +342,7 @@ impl<P: Port> Sctp<P> {
             io.shared.count(Counter::SctpTxRetransmits);
             association.send_again(&mut io);
         }
-        if association.timers.rtx <= now && association.on_rtx_timeout(&mut io, user) {
-            return self.time_out(slot, user);
-        }
-        if association.timers.heartbeat <= now && association.on_heartbeat_timer(&mut io) {
+        if association.on_rtx_timeouts(&mut io, user) || association.on_heartbeat_timers(&mut io, user) {
             return self.time_out(slot, user);
         }
         if association.timers.ack <= now {
@@ -347,6 +351,9 @@ impl<P: Port> Sctp<P> {
             association.send_due_ack(&mut io);
         }
         association.arm(&mut io);
+        if association.timers.routes <= now {
+            self.ask_for_routes(now, slot);
+        }
     }
 
     /// The peer is silent, or never ends.
@@ -402,10 +409,13 @@ impl<P: Port> Sctp<P> {
     }
 
     fn find(&self, hash: u32, flow: &Flow) -> Option<u32> {
-        self.flows.lookup(hash, |at| {
-            let association = self.slots.get(at as usize).and_then(|slot| slot.association.as_ref());
-            association.is_some_and(|association| association.flow.same_as(flow))
-        })
+        self.flows.lookup(hash, |at| self.is_of(at, flow))
+    }
+
+    /// Returns whether a flow is one of the association in a slot.
+    fn is_of(&self, slot: u32, flow: &Flow) -> bool {
+        let association = self.slots.get(slot as usize).and_then(|slot| slot.association.as_ref());
+        association.is_some_and(|association| association.has_flow(flow, &self.shared.config.addresses))
     }
 
     /// Puts an association into a free slot and the flow table. Returns the slot.
@@ -441,6 +451,7 @@ impl<P: Port> Sctp<P> {
 
     /// Removes an association from the flow table, and frees what it holds.
     fn unlink(&mut self, slot: u32) {
+        self.remove_flows(slot);
         let entry = self.slots.get_mut(slot as usize);
         let Some(association) = entry.and_then(|entry| entry.association.as_mut()) else { return };
         if association.state != State::Closed {
@@ -448,6 +459,7 @@ impl<P: Port> Sctp<P> {
             association.init_ack = None;
             association.outbound.clear(&mut self.shared.retained);
             association.timers = Timers::STOPPED;
+            association.paths.stop();
             self.flows.remove(association.hash, slot);
             self.shared.wheel.disarm(slot);
         }

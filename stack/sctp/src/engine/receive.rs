@@ -47,11 +47,11 @@ impl<P: Port> Sctp<P> {
             if first.kind != ChunkType::INIT || !rest.rest().is_empty() {
                 return self.shared.count(Counter::SctpDropTag);
             }
-            return self.on_init(now, found, first, &arrived, path, wires);
+            return self.on_init(now, first, &arrived, path, wires);
         }
         match (first.kind, found) {
             (ChunkType::COOKIE_ECHO, _) => {
-                let known = self.on_cookie_echo(now, found, (first, view.tag), &arrived, path, wires, user);
+                let known = self.on_cookie_echo(now, (first, view.tag), &arrived, path, wires, user);
                 if let Some((slot, replies)) = known {
                     let carrier = self.on_chunks(now, slot, (view.tag, rest), replies, &arrived, wires, user);
                     self.shared.held.keep(carrier, arrived.frame);
@@ -102,8 +102,9 @@ impl<P: Port> Sctp<P> {
         if has_abort || association.state == State::Closed || association.state.is_set_up() {
             return carrier;
         }
-        replies.send(&mut io, association.route());
-        let has_data = association.after_packet(&mut io);
+        let from = association.from(arrived.flow.remote.ip());
+        association.reply(&mut io, replies, from);
+        let has_data = association.after_packet(&mut io, from);
         if association.state == State::ShutdownSent {
             association.on_packet_in_shutdown_sent(&mut io, has_data);
         }
@@ -182,7 +183,7 @@ impl<P: Port> Sctp<P> {
                 self.report(slot, Events::PEER_CLOSED, user);
             }
             (Chunk::HeartbeatAck(value), _) if state.may_send_again() => {
-                association.on_heartbeat_ack(&mut io, value);
+                association.on_heartbeat_ack(&mut io, value, user);
             }
             // RFC 9260 s9.2. The peer repeats it until our SHUTDOWN ACK arrives.
             (Chunk::Shutdown { cum_tsn_ack }, _) if state.may_send_again() => {

@@ -3,9 +3,7 @@
 //! An INIT is answered and forgotten; the cookie in the INIT ACK holds the state. Source: RFC 9260
 //! s3.3.2, s3.3.3, s5.1 and s5.2.
 //!
-//! An association has one path, between the addresses of its set-up. Addresses that a peer lists
-//! are not used, so an INIT from another address concerns another association, and cannot add an
-//! address to this one (s5.2.2).
+//! An INIT cannot add an address to an association (s5.2.2).
 
 use ironwarp_llp::Events;
 use ironwarp_net::{Packet, Path};
@@ -18,7 +16,7 @@ use crate::association::{Association, State, cookie_of};
 use crate::config::A_RWND_BYTES_MIN;
 use crate::cookie::Cookie;
 use crate::message::UpperLayer;
-use crate::output::{Io, Replies, Route, write_init, write_unrecognized};
+use crate::output::{Io, Replies, Route, write_unrecognized};
 use crate::packet::{
     CauseCode, Chunk, ChunkType, Init, InitFixed, PacketView, Parameter, ParameterType, RawChunk,
 };
@@ -28,7 +26,6 @@ impl<P: Port> Sctp<P> {
     pub(super) fn on_init(
         &mut self,
         now: Nanos,
-        found: Option<u32>,
         chunk: RawChunk<'_>,
         arrived: &Packet<P::Frame>,
         path: impl FnOnce() -> Path,
@@ -45,7 +42,21 @@ impl<P: Port> Sctp<P> {
             self.shared.count(Counter::SctpDropBadChunk);
             return self.refuse(now, route, cause, wires);
         }
+        let addresses = self.addresses_of(flow.remote.ip(), &init);
+        let found = self.owner_of(flow, &addresses);
         let state = found.and_then(|slot| self.slots.get(slot as usize)?.association.as_ref());
+        if let Some(known) = state.filter(|known| known.state != State::CookieWait) {
+            let mut added = addresses.clone();
+            added.retain(|addr| !known.remotes.contains(addr));
+            if !added.is_empty() {
+                self.shared.count(Counter::SctpDropBadChunk);
+                let mut io = Io { now, wires, shared: &mut self.shared };
+                if io.may_reply() {
+                    io.send_new_addresses(route, added.into_iter());
+                }
+                return;
+            }
+        }
         let (local, tie) = match state.map(|known| (known.state, known.local, known.peer)) {
             None if self.listeners.find(flow.local).is_none() => {
                 self.shared.count(Counter::SctpDropNoAssociation);
@@ -74,14 +85,12 @@ impl<P: Port> Sctp<P> {
             local: InitFixed { outbound_streams, ..local },
             peer: init.fixed,
             adaptation_code_point: adaptation_code_point(&init),
+            others: addresses.into_iter().skip(1).collect(),
         };
         let octets = cookie.encode(&io.shared.secrets, flow);
-        let code_point = io.shared.config.adaptation_code_point;
-        io.send(route, |packet| {
-            write_init(packet, ChunkType::INIT_ACK, &cookie.local, code_point, |chunk| {
-                chunk.tlv(ParameterType::STATE_COOKIE.0, |value| value.put(&octets));
-                write_unrecognized(chunk, ParameterType::UNRECOGNIZED_PARAMETER.0, init.parameters);
-            });
+        io.send_init(route, ChunkType::INIT_ACK, &cookie.local, |chunk| {
+            chunk.tlv(ParameterType::STATE_COOKIE.0, |value| value.put(&octets));
+            write_unrecognized(chunk, ParameterType::UNRECOGNIZED_PARAMETER.0, init.parameters);
         });
     }
 
@@ -104,12 +113,13 @@ impl<P: Port> Sctp<P> {
         wires: &mut Wires<P>,
         user: &mut impl UpperLayer,
     ) {
-        let Some((association, mut io)) = self.association_and_io(slot, now, wires) else { return };
         let Ok(view) = PacketView::parse(arrived.l4()) else { return };
         let mut chunks = view.chunks();
         let Some(Chunk::InitAck(init)) = chunks.next().and_then(RawChunk::parse) else {
-            return io.shared.count(Counter::SctpDropBadChunk);
+            return self.shared.count(Counter::SctpDropBadChunk);
         };
+        let addresses = self.addresses_of(arrived.flow.remote.ip(), &init);
+        let Some((association, mut io)) = self.association_and_io(slot, now, wires) else { return };
         if !association.accepts_tag(view.tag, false) {
             return io.shared.count(Counter::SctpDropTag);
         }
@@ -137,7 +147,8 @@ impl<P: Port> Sctp<P> {
                 association.set_peer(init.fixed, &io.shared.config);
                 association.adaptation_code_point = adaptation_code_point(&init);
                 association.init_ack = Some(arrived);
-                return association.enter(State::CookieEchoed, &mut io);
+                association.enter(State::CookieEchoed, &mut io);
+                return self.set_addresses(slot, addresses);
             }
         }
         self.shared.count(Counter::SctpDropBadChunk);
@@ -151,14 +162,14 @@ impl<P: Port> Sctp<P> {
     pub(super) fn on_cookie_echo(
         &mut self,
         now: Nanos,
-        found: Option<u32>,
         (chunk, tag): (RawChunk<'_>, u32),
         arrived: &Packet<P::Frame>,
         path: impl FnOnce() -> Path,
         wires: &mut Wires<P>,
         user: &mut impl UpperLayer,
     ) -> Option<(u32, Replies<'static>)> {
-        let flow = &arrived.flow;
+        let (flow, hash) = (&arrived.flow, arrived.hash);
+        let found = self.find_confirmed(hash, flow);
         let cookie = Cookie::decode(&self.shared.secrets, flow, chunk.value);
         let Some(cookie) = cookie.filter(|cookie| cookie.local.tag == tag) else {
             self.shared.count(Counter::SctpDropBadCookie);
@@ -189,11 +200,16 @@ impl<P: Port> Sctp<P> {
             }
             // (B): both sides began at once, and the peer has another tag by now.
             (Some(slot), true, false) if may_change_tag => {
-                let (known, io) = self.association_and_io(slot, now, wires)?;
+                let (known, mut io) = self.association_and_io(slot, now, wires)?;
                 known.set_peer(cookie.peer, &io.shared.config);
                 known.adaptation_code_point = cookie.adaptation_code_point;
-                if state != Some(State::Established) {
-                    self.establish(now, slot, wires, user);
+                if state == Some(State::Established) {
+                    known.start_heartbeats(&mut io);
+                }
+                self.set_addresses(slot, cookie.addresses(flow));
+                match state {
+                    Some(State::Established) => self.ask_for_routes(now, slot),
+                    _ => self.establish(now, slot, wires, user),
                 }
                 Some((slot, replies))
             }
@@ -237,6 +253,7 @@ impl<P: Port> Sctp<P> {
         );
         association.set_peer(cookie.peer, &self.shared.config);
         association.adaptation_code_point = cookie.adaptation_code_point;
+        self.take_over(arrived.hash, &arrived.flow);
         let slot = if listener.is_some() { self.insert(association) } else { None };
         let Some(slot) = slot else {
             self.shared.count(Counter::SctpDropNoRoom);
@@ -245,6 +262,7 @@ impl<P: Port> Sctp<P> {
             return None;
         };
         self.shared.count(Counter::SctpPassiveOpens);
+        self.set_addresses(slot, cookie.addresses(&arrived.flow));
         self.establish(now, slot, wires, user);
         Some(slot)
     }
@@ -279,6 +297,7 @@ impl<P: Port> Sctp<P> {
         association.init_ack = None;
         association.enter(State::Established, &mut io);
         io.shared.count(Counter::SctpEstablished);
+        self.ask_for_routes(now, slot);
         self.report(slot, Events::ESTABLISHED, user);
     }
 }

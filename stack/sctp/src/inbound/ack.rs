@@ -18,6 +18,8 @@ use super::Inbound;
 use crate::association::{Association, State};
 use crate::output::Io;
 use crate::packet::{ChunkType, PacketWriter};
+use crate::paths::PathId;
+use crate::slot_queue::SlotQueue;
 
 /// Duplicates that a SACK reports. Others are counted only.
 const DUPLICATES_MAX: usize = 16;
@@ -72,37 +74,6 @@ impl AckState {
     }
 }
 
-/// The associations with a SACK that is due. Each is queued at most once, so the queue never
-/// exceeds its capacity.
-pub(crate) struct AckQueue {
-    queued: Box<[bool]>,
-    due: Vec<u32>,
-}
-
-impl AckQueue {
-    pub(crate) fn new(associations: u32) -> Self {
-        let associations = associations as usize;
-        AckQueue { queued: vec![false; associations].into(), due: Vec::with_capacity(associations) }
-    }
-
-    fn push(&mut self, slot: u32) {
-        if let Some(queued) = self.queued.get_mut(slot as usize).filter(|queued| !**queued) {
-            *queued = true;
-            self.due.push(slot);
-        }
-    }
-
-    pub(crate) fn pop(&mut self) -> Option<u32> {
-        let slot = self.due.pop()?;
-        self.queued.get_mut(slot as usize).into_iter().for_each(|queued| *queued = false);
-        Some(slot)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.due.is_empty()
-    }
-}
-
 impl Inbound {
     /// Appends a SACK. It always fits behind the header of a packet.
     pub(crate) fn write_sack(&self, packet: &mut PacketWriter<'_>, a_rwnd: u32) {
@@ -129,12 +100,14 @@ impl Inbound {
 }
 
 impl<F: Frame> Association<F> {
-    /// A packet is processed: schedules the SACK of its DATA. Returns whether it had DATA.
-    pub(crate) fn after_packet<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) -> bool {
+    /// A packet that arrived on a path is processed: schedules the SACK of its DATA. Returns
+    /// whether it had DATA.
+    pub(crate) fn after_packet<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>, from: PathId) -> bool {
         let ack = &mut self.inbound.ack;
         if !core::mem::take(&mut ack.has_data) {
             return false;
         }
+        self.data_from = from;
         ack.packets = ack.packets.saturating_add(1);
         ack.is_due |= ack.is_immediate | (ack.packets >= PACKETS_MAX);
         if ack.is_immediate && self.state != State::ShutdownSent {
@@ -150,7 +123,7 @@ impl<F: Frame> Association<F> {
     }
 
     /// Has a SACK sent at the end of this iteration.
-    pub(crate) fn schedule_ack(&mut self, acks: &mut AckQueue) {
+    pub(crate) fn schedule_ack(&mut self, acks: &mut SlotQueue) {
         self.inbound.ack.is_due = true;
         acks.push(self.id.slot);
     }
@@ -159,7 +132,7 @@ impl<F: Frame> Association<F> {
     pub(crate) fn send_due_ack<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) {
         if self.inbound.ack.is_due && !self.state.is_set_up() && self.state != State::Closed {
             let a_rwnd = self.a_rwnd(io.shared.config.a_rwnd_bytes);
-            io.send(self.route(), |packet| self.inbound.write_sack(packet, a_rwnd));
+            io.send(self.route_of_sack(), |packet| self.inbound.write_sack(packet, a_rwnd));
             self.on_ack_sent(io, a_rwnd);
         }
     }

@@ -21,7 +21,6 @@ use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
 use ironwarp_types::Seq;
 
-pub(crate) use ack::AckQueue;
 pub(crate) use held::{Carrier, Held, HeldMessages};
 
 use crate::association::Association;
@@ -217,7 +216,7 @@ impl<F: Frame> Association<F> {
     /// s4.2.3.3).
     pub(crate) fn a_rwnd(&self, a_rwnd_bytes: u32) -> u32 {
         let room = a_rwnd_bytes.saturating_sub(self.inbound.held_bytes);
-        if room < u32::from(self.path.mtu_bytes()).min(a_rwnd_bytes / 2) { 0 } else { room }
+        if room < u32::from(self.paths.current().route.mtu_bytes()).min(a_rwnd_bytes / 2) { 0 } else { room }
     }
 
     /// Removes a message that was read, behind the node `prev`. Returns whether the peer should

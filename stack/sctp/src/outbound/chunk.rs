@@ -4,6 +4,7 @@ use ironwarp_port::Sealed;
 use ironwarp_types::Seq;
 
 use crate::packet::{DATA_HEADER_BYTES, padded};
+use crate::paths::PathId;
 
 /// Where a chunk is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct SentChunk<S> {
     /// The length of the chunk without padding, in bytes.
     pub(super) bytes: u16,
     pub(super) stream: u16,
+    /// The path that it was sent over last.
+    pub(super) path: PathId,
     pub(super) state: ChunkState,
     /// SACKs that reported it missing.
     pub(super) misses: u8,

@@ -14,15 +14,12 @@
 //! message; no copy.
 
 mod chunk;
-mod congestion;
 mod retransmit;
 mod sack;
 
 use ironwarp_llp::{Arena, Blocked, List, Transmitted, UnitSource};
-use ironwarp_net::Path;
 use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
-use ironwarp_timers::Rtt;
 use ironwarp_types::{Nanos, Seq};
 
 pub(crate) use chunk::SentChunk;
@@ -31,9 +28,9 @@ use crate::SctpConfig;
 use crate::association::{Association, State};
 use crate::message::MessageHeader;
 use crate::output::Io;
-use crate::packet::{COMMON_HEADER_BYTES, DATA_HEADER_BYTES, Data, DataFlags};
+use crate::packet::{DATA_HEADER_BYTES, Data, DataFlags};
+use crate::paths::{PATHS_MAX, Paths, PerPath};
 use chunk::ChunkState;
-use congestion::Congestion;
 
 /// RFC 5043 s9: a DDP segment of this size is always possible.
 const MESSAGE_BYTES_MIN: u32 = 516;
@@ -61,20 +58,10 @@ pub(crate) struct Outbound {
     lost: u32,
     /// A chunk is in a Gap Ack Block.
     has_gap_acked: bool,
-    congestion: Congestion,
-    pub(crate) rtt: Rtt,
-    /// When a message was last sent.
-    sent_at: Nanos,
-    /// SACKs since the last transmission, one for every second packet.
-    sacks: u32,
-    /// The flight up to which a burst may go until the next SACK.
-    burst_end: u32,
     /// The last TSN of fast recovery.
     fast_recovery: Option<Seq>,
     /// One packet may leave whatever cwnd is.
     fast_retransmit: bool,
-    /// T3-rtx expired: one packet may be in flight.
-    after_timeout: bool,
     probe: Probe,
     /// The last SACK had a window that takes no whole packet.
     is_window_closed: bool,
@@ -88,7 +75,7 @@ pub(crate) struct Outbound {
 
 impl Outbound {
     /// `initial_tsn` is the first TSN to send, `rwnd` the window that the peer announced.
-    pub(crate) fn new(initial_tsn: Seq, rwnd: u32, path: &Path, config: &SctpConfig) -> Self {
+    pub(crate) fn new(initial_tsn: Seq, rwnd: u32, config: &SctpConfig) -> Self {
         Outbound {
             next_tsn: initial_tsn,
             cum_acked: initial_tsn.minus(1),
@@ -97,14 +84,8 @@ impl Outbound {
             flight_bytes: 0,
             lost: 0,
             has_gap_acked: false,
-            congestion: Congestion::new(pmdcs(path), path.local_addr().is_ipv6()),
-            rtt: Rtt::new(config.rto_initial, config.rto_max),
-            sent_at: Nanos::ZERO,
-            sacks: 0,
-            burst_end: 0,
             fast_recovery: None,
             fast_retransmit: false,
-            after_timeout: false,
             probe: Probe::Idle,
             is_window_closed: false,
             heard: false,
@@ -128,31 +109,14 @@ impl Outbound {
         self.next_tsn != initial_tsn
     }
 
-    pub(crate) fn cwnd_bytes(&self) -> u32 {
-        self.congestion.cwnd()
-    }
-
-    pub(crate) fn flight_bytes(&self) -> u32 {
-        self.flight_bytes
-    }
-
-    /// Returns when a message was last sent.
-    pub(crate) fn sent_at(&self) -> Nanos {
-        self.sent_at
-    }
-
     /// Counts a timeout. Returns whether there were too many in a row.
     pub(crate) fn count_error(&mut self, errors_max: u8) -> bool {
         self.errors = self.errors.saturating_add(1);
         self.errors > errors_max
     }
 
-    /// A HEARTBEAT was answered. RFC 9260 s8.1: it clears the errors, but not those of messages.
-    pub(crate) fn on_heartbeat_ack(&mut self, rtt: Nanos, rto_min: Nanos) {
-        self.rtt.sample(rtt, rto_min);
-        if self.is_all_acked() {
-            self.errors = 0;
-        }
+    pub(crate) fn clear_errors(&mut self) {
+        self.errors = 0;
     }
 
     /// Frees all chunks.
@@ -161,40 +125,21 @@ impl Outbound {
         (self.flight_bytes, self.lost, self.cum_acked) = (0, 0, self.next_tsn.minus(1));
     }
 
-    /// A message is sent while nothing is outstanding.
-    fn on_first_in_flight(&mut self, now: Nanos, config: &SctpConfig) {
-        self.congestion.on_idle(now.since(self.sent_at), self.rtt.rto());
-        self.burst_end = self.burst_end.max(self.burst_bytes(config));
-    }
-
-    /// RFC 9260 s6.1, rule D: Max.Burst packets for each SACK that arrived since the last
-    /// transmission.
-    fn begin_burst(&mut self, config: &SctpConfig) {
-        if self.sacks > 0 {
-            let burst = self.burst_bytes(config).saturating_mul(self.sacks);
-            (self.sacks, self.burst_end) = (0, self.flight_bytes.saturating_add(burst));
-        }
-    }
-
-    fn burst_bytes(&self, config: &SctpConfig) -> u32 {
-        self.congestion.pmdcs().saturating_mul(config.burst_packets_max.into())
-    }
-
     fn is_probing(&self) -> bool {
         self.probe == Probe::Waits
     }
 
     /// Checks that what is retained are all TSNs after the cumulative one, that the sums agree, and
-    /// that T3-rtx runs while a chunk or a probe waits.
-    pub(crate) fn check<S>(
-        &self,
-        retained: &Arena<SentChunk<S>>,
-        is_timer_running: bool,
-    ) -> Result<(), String> {
+    /// that T3-rtx runs while a chunk or a probe waits, on each path with chunks in flight.
+    pub(crate) fn check<S>(&self, retained: &Arena<SentChunk<S>>, paths: &Paths) -> Result<(), String> {
         let (mut tsn, mut flight, mut lost) = (self.cum_acked, 0, 0);
+        let mut flights: PerPath<u32> = [0; PATHS_MAX];
         for chunk in retained.iter(&self.retained) {
             tsn = tsn.plus(1);
-            flight += if chunk.state == ChunkState::InFlight { chunk.size() } else { 0 };
+            if chunk.state == ChunkState::InFlight {
+                flight += chunk.size();
+                flights.get_mut(usize::from(chunk.path)).into_iter().for_each(|sum| *sum += chunk.size());
+            }
             lost += u32::from(chunk.state == ChunkState::Lost);
             if chunk.tsn != tsn {
                 return Err(format!("TSN {:?} is at the place of {tsn:?}", chunk.tsn));
@@ -203,17 +148,17 @@ impl Outbound {
         if tsn.plus(1) != self.next_tsn || flight != self.flight_bytes || lost != self.lost {
             return Err(format!("TSNs end at {tsn:?}, {flight} bytes in flight, {lost} chunks lost"));
         }
+        for (path, flight) in paths.iter().zip(flights) {
+            if path.flight_bytes != flight || flight > 0 && path.rtx_at == Nanos::MAX {
+                return Err(format!("{flight} bytes in flight on a path, T3-rtx at {:?}", path.rtx_at));
+            }
+        }
+        let is_timer_running = paths.iter().any(|path| path.rtx_at != Nanos::MAX);
         if is_timer_running != (!self.retained.is_empty() || self.is_probing()) {
             return Err(format!("T3-rtx runs: {is_timer_running}"));
         }
         Ok(())
     }
-}
-
-/// RFC 9260 s2.3: the largest DATA chunk of a path, in whole words.
-fn pmdcs(path: &Path) -> u32 {
-    let headers = path.ip_bytes() + COMMON_HEADER_BYTES;
-    u32::try_from(usize::from(path.mtu_bytes()).saturating_sub(headers) & !3).unwrap_or(0)
 }
 
 impl<F: Frame> Association<F> {
@@ -227,7 +172,7 @@ impl<F: Frame> Association<F> {
         packets_max: usize,
     ) -> Transmitted {
         let mut done = Transmitted::default();
-        self.outbound.begin_burst(&io.shared.config);
+        self.paths.current_mut().begin_burst(&io.shared.config);
         while done.units < packets_max {
             match self.send_next(io, header, source) {
                 Ok(bytes) => {
@@ -246,7 +191,7 @@ impl<F: Frame> Association<F> {
         // RFC 9260 s6.1, rule A: the first probe comes after an RTO.
         if done.blocked == Blocked::Window && self.outbound.is_all_acked() {
             self.outbound.probe = Probe::Waits;
-            self.start_rtx_timer_if_stopped(io.now);
+            self.paths.current_mut().start_rtx_timer_if_stopped(io.now);
         }
         self.arm(io);
         done
@@ -261,7 +206,7 @@ impl<F: Frame> Association<F> {
         if !self.state.may_send_again() {
             return Err(Blocked::None);
         }
-        if !io.wires.at_mut(self.path.port()).has_room() {
+        if !io.wires.at_mut(self.paths.current().route.port()).has_room() {
             return Err(Blocked::Wire);
         }
         // RFC 9260 s6.1, rule C.
@@ -280,9 +225,8 @@ impl<F: Frame> Association<F> {
 
     /// Returns how long the next message may be.
     fn may_pull<P: Port<Frame = F>>(&self, io: &Io<'_, P>) -> Result<u32, Blocked> {
-        let Outbound { congestion, flight_bytes, rwnd, .. } = self.outbound;
-        let pmdcs = congestion.pmdcs();
-        let full = pmdcs.saturating_sub(DATA_HEADER_BYTES.into());
+        let (rwnd, path) = (self.outbound.rwnd, self.paths.current());
+        let full = self.paths.pmdcs().saturating_sub(DATA_HEADER_BYTES.into());
         if self.outbound.is_all_acked() {
             return match rwnd {
                 _ if rwnd >= full || self.outbound.probe == Probe::IsDue => Ok(full),
@@ -294,7 +238,7 @@ impl<F: Frame> Association<F> {
             return Err(Blocked::Retained);
         }
         // RFC 9260 s6.1: rule B, with one packet beyond cwnd, and rule D.
-        if flight_bytes >= congestion.cwnd().min(self.outbound.burst_end) {
+        if path.flight_bytes >= path.congestion.cwnd().min(path.burst_end) {
             return Err(Blocked::Congestion);
         }
         // Rule A, without silly windows: only whole packets.
@@ -331,20 +275,23 @@ impl<F: Frame> Association<F> {
         });
         let Some((sealed, range)) = built else { return Err(Blocked::Pool) };
         let Some(range) = range else { return Err(Blocked::Source) };
-        let (has_sack, start) = (sack.is_some(), self.path.header_bytes() + range.start);
+        let (has_sack, id) = (sack.is_some(), self.paths.current_id());
+        let path = self.paths.current_mut();
+        let (port, start) = (path.route.port(), path.route.header_bytes() + range.start);
         let chunk = SentChunk {
             sealed: sealed.clone(),
             tsn,
             start: start as u16,
             bytes: range.len() as u16,
             stream,
+            path: id,
             state: ChunkState::InFlight,
             misses: 0,
             was_fast: false,
         };
         let (size, bytes) = (chunk.size(), chunk.message_bytes());
-        if self.outbound.is_all_acked() {
-            self.outbound.on_first_in_flight(io.now, &io.shared.config);
+        if path.flight_bytes == 0 {
+            path.on_first_in_flight(io.now, &io.shared.config);
         }
         // There is room.
         let _ = io.shared.retained.push_back(&mut self.outbound.retained, chunk);
@@ -353,29 +300,18 @@ impl<F: Frame> Association<F> {
         outbound.next_tsn = tsn.plus(1);
         outbound.flight_bytes += size;
         outbound.rwnd = outbound.rwnd.saturating_sub(size);
-        outbound.sent_at = io.now;
+        path.on_sent(io.now, size);
         if core::mem::replace(&mut outbound.probe, Probe::Idle) == Probe::Waits {
-            self.timers.rtx = Nanos::MAX;
+            path.rtx_at = Nanos::MAX;
         }
-        outbound.rtt.on_sent(io.now, tsn.plus(1));
-        self.start_rtx_timer_if_stopped(io.now);
+        path.rtt.on_sent(io.now, tsn.plus(1));
+        path.start_rtx_timer_if_stopped(io.now);
         if has_sack {
             self.on_ack_sent(io, a_rwnd);
         }
-        io.push(self.path.port(), sealed);
+        io.push(port, sealed);
         io.shared.stats.add(Counter::SctpTxBytes, bytes.into());
         Ok(bytes as usize)
-    }
-
-    /// RFC 9260 s6.3.2, rule R1.
-    fn start_rtx_timer_if_stopped(&mut self, now: Nanos) {
-        if self.timers.rtx == Nanos::MAX {
-            self.restart_rtx_timer(now);
-        }
-    }
-
-    fn restart_rtx_timer(&mut self, now: Nanos) {
-        self.timers.rtx = now + self.outbound.rtt.rto();
     }
 
     /// Returns the number of streams to send on.

@@ -12,18 +12,25 @@ use crate::association::Association;
 use crate::message::UpperLayer;
 use crate::output::Io;
 use crate::packet::{ChunkType, PacketWriter};
+use crate::paths::PathId;
 
 impl<F: Frame> Association<F> {
-    /// Sends the first lost chunks that fit one packet, if cwnd allows. Returns their bytes.
+    /// Sends the first lost chunks that fit one packet, if cwnd of its path allows. Returns their
+    /// bytes.
     pub(super) fn send_lost<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) -> Result<usize, Blocked> {
-        let outbound = &self.outbound;
-        let is_one_out = outbound.after_timeout && outbound.flight_bytes > 0;
-        let is_open = outbound.flight_bytes < outbound.congestion.cwnd() && !is_one_out;
+        let first_lost =
+            io.shared.retained.iter(&self.outbound.retained).find(|chunk| chunk.state == ChunkState::Lost);
+        let Some(first_lost) = first_lost else { return Err(Blocked::None) };
+        let id = self.paths.resend_on(first_lost.path, first_lost.size());
+        let path = self.paths.at(id);
+        let is_one_out = path.after_timeout && path.flight_bytes > 0;
+        let is_open = path.flight_bytes < path.congestion.cwnd() && !is_one_out;
         // RFC 9260 s7.2.4, item 3: the first packet of a fast retransmission ignores cwnd.
-        if !is_open && !outbound.fast_retransmit {
+        if !is_open && !self.outbound.fast_retransmit {
             return Err(Blocked::Congestion);
         }
-        let route = self.route();
+        let route = self.route_of(id);
+        let port = route.path.port();
         let (mut sent, mut bytes, mut size) = (0, 0, 0);
         let mut has_first = false;
         let built = io.build(route, |packet, shared| {
@@ -31,10 +38,11 @@ impl<F: Frame> Association<F> {
             let mut at = first;
             while let Some(chunk) = shared.retained.value_mut(at) {
                 if chunk.state == ChunkState::Lost {
-                    if !append(packet, chunk.octets()) {
+                    let is_of_path = self.paths.resend_on(chunk.path, chunk.size()) == id;
+                    if !is_of_path || !append(packet, chunk.octets()) {
                         break;
                     }
-                    chunk.state = ChunkState::InFlight;
+                    (chunk.state, chunk.path) = (ChunkState::InFlight, id);
                     has_first |= at == first;
                     (sent, bytes, size) = (sent + 1, bytes + chunk.message_bytes(), size + chunk.size());
                     if sent == self.outbound.lost {
@@ -44,19 +52,19 @@ impl<F: Frame> Association<F> {
                 at = shared.retained.next(at);
             }
         });
-        let Some((sealed, ())) = built else { return Err(Blocked::Pool) };
-        let outbound = &mut self.outbound;
+        let Some((sealed, ())) = built.filter(|_| sent > 0) else { return Err(Blocked::Pool) };
+        let (outbound, path) = (&mut self.outbound, self.paths.at_mut(id));
         outbound.lost -= sent;
         outbound.flight_bytes += size;
         outbound.rwnd = outbound.rwnd.saturating_sub(size);
         outbound.fast_retransmit = false;
-        outbound.sent_at = io.now;
-        outbound.rtt.on_retransmit();
+        path.on_sent(io.now, size);
+        path.rtt.on_retransmit();
         // RFC 9260 s6.1: T3-rtx restarts with the earliest chunk.
-        if has_first || self.timers.rtx == Nanos::MAX {
-            self.restart_rtx_timer(io.now);
+        if has_first || path.rtx_at == Nanos::MAX {
+            path.restart_rtx_timer(io.now);
         }
-        io.push(self.path.port(), sealed);
+        io.push(port, sealed);
         io.shared.stats.add(Counter::SctpTxRetransmittedChunks, sent.into());
         Ok(bytes as usize)
     }
@@ -66,51 +74,73 @@ impl<F: Frame> Association<F> {
         while self.outbound.has_lost() && self.send_lost(io).is_ok() {}
     }
 
-    /// T3-rtx expired. Returns whether the peer is given up.
-    pub(crate) fn on_rtx_timeout<P: Port<Frame = F>>(
+    /// Runs the T3-rtx timers that have expired. Returns whether the peer is given up.
+    pub(crate) fn on_rtx_timeouts<P: Port<Frame = F>>(
         &mut self,
         io: &mut Io<'_, P>,
         user: &mut impl UpperLayer,
     ) -> bool {
-        self.timers.rtx = Nanos::MAX;
-        if self.outbound.is_all_acked() {
-            if self.outbound.is_probing() {
-                (self.outbound.probe, self.outbound.is_blocked) = (Probe::IsDue, false);
+        self.paths.ids().any(|id| self.paths.at(id).rtx_at <= io.now && self.on_rtx_timeout(io, id, user))
+    }
+
+    fn on_rtx_timeout<P: Port<Frame = F>>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        id: PathId,
+        user: &mut impl UpperLayer,
+    ) -> bool {
+        let (outbound, path) = (&mut self.outbound, self.paths.at_mut(id));
+        path.rtx_at = Nanos::MAX;
+        if outbound.is_all_acked() {
+            if outbound.is_probing() {
+                (outbound.probe, outbound.is_blocked) = (Probe::IsDue, false);
                 user.event(self.id, Events::WRITABLE);
             }
             return false;
         }
-        let outbound = &mut self.outbound;
+        io.shared.count(Counter::SctpTimeouts);
+        path.congestion.on_timeout();
+        path.rtt.on_timeout();
+        path.after_timeout = true;
+        (outbound.fast_recovery, outbound.fast_retransmit) = (None, false);
         // RFC 9260 s6.1, rule A: a peer that reports a closed window is no silent one.
         let is_probe = core::mem::take(&mut outbound.heard) && outbound.is_window_closed;
-        if !is_probe && outbound.count_error(io.shared.config.association_retries) {
-            return true;
+        if !is_probe {
+            if outbound.count_error(io.shared.config.association_retries) {
+                return true;
+            }
+            self.on_path_error(io, id, user);
         }
-        io.shared.count(Counter::SctpTimeouts);
-        outbound.congestion.on_timeout();
-        outbound.rtt.on_timeout();
-        (outbound.fast_recovery, outbound.fast_retransmit, outbound.after_timeout) = (None, false, true);
-        self.mark_all_lost(io);
-        self.restart_rtx_timer(io.now);
-        let _ = self.send_lost(io);
+        self.mark_all_lost(io, id);
+        self.send_all_lost(io);
+        self.run_rtx_timer(io.now);
         false
     }
 
-    /// RFC 9260 s6.3.3, rule E3: all chunks in flight, and the first one in any case, since the
-    /// peer does not acknowledge it in sequence.
-    fn mark_all_lost<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) {
+    /// Has T3-rtx run while a chunk waits, even one that could not be sent again.
+    pub(super) fn run_rtx_timer(&mut self, now: Nanos) {
+        if self.paths.iter().all(|path| path.rtx_at == Nanos::MAX) {
+            self.paths.current_mut().restart_rtx_timer(now);
+        }
+    }
+
+    /// RFC 9260 s6.3.3, rule E3: all chunks in flight on a path, and the first one in any case,
+    /// since the peer does not acknowledge it in sequence.
+    fn mark_all_lost<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>, id: PathId) {
         let outbound = &mut self.outbound;
         let first = outbound.retained.head();
         let mut at = first;
         while let Some(chunk) = io.shared.retained.value_mut(at) {
-            if chunk.state == ChunkState::InFlight || (at == first && chunk.state == ChunkState::Acked) {
+            let is_in_flight = chunk.state == ChunkState::InFlight && chunk.path == id;
+            if is_in_flight || (at == first && chunk.state == ChunkState::Acked) {
                 (chunk.state, chunk.misses) = (ChunkState::Lost, 0);
                 outbound.lost += 1;
             }
             at = io.shared.retained.next(at);
         }
-        outbound.rwnd = outbound.rwnd.saturating_add(outbound.flight_bytes);
-        outbound.flight_bytes = 0;
+        let lost_bytes = core::mem::take(&mut self.paths.at_mut(id).flight_bytes);
+        outbound.rwnd = outbound.rwnd.saturating_add(lost_bytes);
+        outbound.flight_bytes -= lost_bytes;
     }
 }
 

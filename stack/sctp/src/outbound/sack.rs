@@ -16,6 +16,7 @@ use crate::association::{Association, State};
 use crate::message::UpperLayer;
 use crate::output::Io;
 use crate::packet::{CauseCode, Sack};
+use crate::paths::{PATHS_MAX, PathId, PerPath};
 
 /// RFC 9260 s7.2.4: reports after which a chunk is lost.
 const MISSES_MAX: u8 = 3;
@@ -23,12 +24,20 @@ const MISSES_MAX: u8 = 3;
 /// What an acknowledgement says for the first time.
 #[derive(Default)]
 struct Newly {
-    /// The size of chunks acknowledged.
-    acked: u32,
-    /// The highest TSN acknowledged (HTNA).
-    highest: Option<Seq>,
+    /// The size of chunks acknowledged, by the path that they were sent over.
+    acked: PerPath<u32>,
+    /// The highest TSN acknowledged (HTNA), of each path: packets of several overtake each other.
+    highest: PerPath<Option<Seq>>,
     /// The cumulative TSN has moved.
     advances: bool,
+}
+
+impl Newly {
+    fn on_acked(&mut self, path: PathId, size: u32) {
+        if let Some(acked) = self.acked.get_mut(usize::from(path)) {
+            *acked = acked.saturating_add(size);
+        }
+    }
 }
 
 impl<F: Frame> Association<F> {
@@ -56,13 +65,13 @@ impl<F: Frame> Association<F> {
         if cum.plus(end.into()).geq(self.outbound.next_tsn) {
             return Err((CauseCode::PROTOCOL_VIOLATION, cum.0.to_be_bytes()));
         }
-        let flight = self.outbound.flight_bytes;
+        let flights = self.flights();
         let mut newly = self.acknowledge(io, cum, user);
         self.mark_gap_blocks(io, &sack, &mut newly);
-        self.on_newly_acked(io, flight, &newly);
+        self.on_newly_acked(io, flights, &newly, user);
         self.count_misses(io, cum.plus(end.into()), &newly);
         // RFC 9260 s6.2.1, rule D ii.
-        self.outbound.is_window_closed = sack.a_rwnd < self.outbound.congestion.pmdcs();
+        self.outbound.is_window_closed = sack.a_rwnd < self.paths.current().congestion.pmdcs();
         self.outbound.rwnd = sack.a_rwnd.saturating_sub(self.outbound.flight_bytes);
         self.after_acknowledgement(io, &newly, user);
         Ok(())
@@ -76,11 +85,18 @@ impl<F: Frame> Association<F> {
         user: &mut impl UpperLayer,
     ) {
         if self.outbound.cum_acked.leq(cum) && cum.lt(self.outbound.next_tsn) {
-            let flight = self.outbound.flight_bytes;
+            let flights = self.flights();
             let newly = self.acknowledge(io, cum, user);
-            self.on_newly_acked(io, flight, &newly);
+            self.on_newly_acked(io, flights, &newly, user);
             self.after_acknowledgement(io, &newly, user);
         }
+    }
+
+    /// Returns what is in flight on each path.
+    fn flights(&self) -> PerPath<u32> {
+        let mut flights = [0; PATHS_MAX];
+        flights.iter_mut().zip(self.paths.iter()).for_each(|(flight, path)| *flight = path.flight_bytes);
+        flights
     }
 
     /// Releases the chunks up to the cumulative TSN.
@@ -96,12 +112,15 @@ impl<F: Frame> Association<F> {
         while io.shared.retained.front(&outbound.retained).is_some_and(|chunk| chunk.tsn.leq(cum)) {
             let Some(chunk) = io.shared.retained.pop_front(&mut outbound.retained) else { break };
             match chunk.state {
-                ChunkState::InFlight => outbound.flight_bytes -= chunk.size(),
+                ChunkState::InFlight => {
+                    outbound.flight_bytes -= chunk.size();
+                    self.paths.at_mut(chunk.path).flight_bytes -= chunk.size();
+                }
                 ChunkState::Lost => outbound.lost -= 1,
                 ChunkState::Acked => {}
             }
             if chunk.state != ChunkState::Acked {
-                newly.acked = newly.acked.saturating_add(chunk.size());
+                newly.on_acked(chunk.path, chunk.size());
             }
             io.shared.streams.on_acked(self.id.slot, chunk.stream);
             user.acked(self.id, chunk.stream, chunk.message_bytes());
@@ -131,16 +150,24 @@ impl<F: Frame> Association<F> {
                 (true, ChunkState::InFlight | ChunkState::Lost) => {
                     match chunk.state {
                         ChunkState::Lost => outbound.lost -= 1,
-                        _ => outbound.flight_bytes -= chunk.size(),
+                        _ => {
+                            outbound.flight_bytes -= chunk.size();
+                            self.paths.at_mut(chunk.path).flight_bytes -= chunk.size();
+                        }
                     }
                     chunk.state = ChunkState::Acked;
-                    newly.acked = newly.acked.saturating_add(chunk.size());
-                    newly.highest = Some(chunk.tsn);
+                    newly.on_acked(chunk.path, chunk.size());
+                    newly.highest.get_mut(usize::from(chunk.path)).into_iter().for_each(|highest| {
+                        *highest = Some(chunk.tsn);
+                    });
                 }
                 // RFC 9260 s6.2.1, rule D iii: the peer has dropped it.
                 (false, ChunkState::Acked) => {
                     io.shared.stats.count(Counter::SctpRxPeerReneged);
                     outbound.flight_bytes += chunk.size();
+                    let path = self.paths.at_mut(chunk.path);
+                    path.flight_bytes += chunk.size();
+                    path.start_rtx_timer_if_stopped(io.now);
                     (chunk.state, chunk.misses) = (ChunkState::InFlight, 1);
                 }
                 _ => {}
@@ -150,17 +177,27 @@ impl<F: Frame> Association<F> {
         }
     }
 
-    fn on_newly_acked<P: Port<Frame = F>>(&mut self, io: &Io<'_, P>, flight: u32, newly: &Newly) {
-        let outbound = &mut self.outbound;
-        if newly.advances {
-            outbound.rtt.on_ack(io.now, outbound.cum_acked.plus(1), io.shared.config.rto_min);
+    fn on_newly_acked<P: Port<Frame = F>>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        flights: PerPath<u32>,
+        newly: &Newly,
+        user: &mut impl UpperLayer,
+    ) {
+        let (cum_acked, in_recovery) = (self.outbound.cum_acked, self.outbound.fast_recovery.is_some());
+        for (id, (&acked, flight)) in self.paths.ids().zip(newly.acked.iter().zip(flights)) {
+            let path = self.paths.at_mut(id);
+            if newly.advances {
+                path.rtt.on_ack(io.now, cum_acked.plus(1), io.shared.config.rto_min);
+            }
+            if acked > 0 {
+                // RFC 9260 s7.2.4, note: the window grows before a loss shrinks it.
+                path.congestion.on_acked(acked, flight, in_recovery);
+                path.after_timeout = false;
+                self.outbound.clear_errors();
+                self.on_path_answer(io, id, user);
+            }
         }
-        if newly.acked == 0 {
-            return;
-        }
-        // RFC 9260 s7.2.4, note: the window grows before a loss shrinks it.
-        outbound.congestion.on_acked(newly.acked, flight, outbound.fast_recovery.is_some());
-        (outbound.errors, outbound.after_timeout) = (0, false);
     }
 
     /// RFC 9260 s7.2.4: counts reports of missing chunks by HTNA, and marks those with three.
@@ -169,24 +206,32 @@ impl<F: Frame> Association<F> {
         let was_in_recovery = outbound.fast_recovery.is_some();
         // RFC 9260 s6.2.1, rule D iv.
         outbound.fast_recovery = outbound.fast_recovery.filter(|&exit| outbound.cum_acked.lt(exit));
-        let end = if was_in_recovery && newly.advances { Some(highest_reported) } else { newly.highest };
-        let Some(end) = end else { return };
-        let mut is_lost = false;
+        let ends = match was_in_recovery && newly.advances {
+            true => [Some(highest_reported); PATHS_MAX],
+            false => newly.highest,
+        };
+        let Some(end) = ends.into_iter().flatten().reduce(Seq::max) else { return };
+        let mut lost_on: PerPath<bool> = [false; PATHS_MAX];
         let mut at = outbound.retained.head();
         while let Some(chunk) = io.shared.retained.value_mut(at).filter(|chunk| chunk.tsn.lt(end)) {
-            if chunk.state == ChunkState::InFlight && !chunk.was_fast {
+            let path = usize::from(chunk.path);
+            let is_missing = ends.get(path).copied().flatten().is_some_and(|end| chunk.tsn.lt(end));
+            if is_missing && chunk.state == ChunkState::InFlight && !chunk.was_fast {
                 chunk.misses = chunk.misses.saturating_add(1);
                 if chunk.misses >= MISSES_MAX {
-                    (chunk.state, chunk.was_fast, is_lost) = (ChunkState::Lost, true, true);
+                    (chunk.state, chunk.was_fast) = (ChunkState::Lost, true);
                     outbound.lost += 1;
                     outbound.flight_bytes -= chunk.size();
+                    self.paths.at_mut(chunk.path).flight_bytes -= chunk.size();
+                    lost_on.get_mut(path).into_iter().for_each(|is_lost| *is_lost = true);
                 }
             }
             at = io.shared.retained.next(at);
         }
-        if is_lost && outbound.fast_recovery.is_none() {
+        if lost_on.contains(&true) && outbound.fast_recovery.is_none() {
             io.shared.stats.count(Counter::SctpFastRecoveries);
-            outbound.congestion.on_loss();
+            let paths = self.paths.iter_mut().zip(lost_on).filter(|&(_, is_lost)| is_lost);
+            paths.for_each(|(path, _)| path.congestion.on_loss());
             outbound.fast_recovery = Some(outbound.next_tsn.minus(1));
             outbound.fast_retransmit = true;
         }
@@ -200,21 +245,31 @@ impl<F: Frame> Association<F> {
         user: &mut impl UpperLayer,
     ) {
         let outbound = &mut self.outbound;
-        outbound.sacks = outbound.sacks.saturating_add(outbound.congestion.sacks_of(newly.acked));
         let mut events = if newly.advances { Events::ACKED } else { Events::empty() };
         events.set(Events::WRITABLE, core::mem::take(&mut outbound.is_blocked));
-        if !outbound.is_all_acked() {
-            // RFC 9260 s6.3.2, rule R3.
-            if newly.advances {
-                self.restart_rtx_timer(io.now);
+        let (is_all_acked, is_probing) = (outbound.is_all_acked(), outbound.is_probing());
+        let current = self.paths.current_id();
+        for (id, &acked) in self.paths.ids().zip(&newly.acked) {
+            let path = self.paths.at_mut(id);
+            if acked > 0 || id == current {
+                path.sacks = path.sacks.saturating_add(path.congestion.sacks_of(acked));
             }
+            if is_all_acked {
+                path.congestion.on_all_acked();
+            }
+            // RFC 9260 s6.3.2, rules R2 and R3.
+            if path.flight_bytes > 0 {
+                if newly.advances {
+                    path.restart_rtx_timer(io.now);
+                }
+            } else if !is_all_acked || !is_probing {
+                path.rtx_at = Nanos::MAX;
+            }
+        }
+        if !is_all_acked {
             self.send_all_lost(io);
+            self.run_rtx_timer(io.now);
         } else {
-            outbound.congestion.on_all_acked();
-            // Rule R2.
-            if !outbound.is_probing() {
-                self.timers.rtx = Nanos::MAX;
-            }
             match self.state {
                 State::ShutdownPending => self.enter(State::ShutdownSent, io),
                 State::ShutdownReceived => self.enter(State::ShutdownAckSent, io),

@@ -1,0 +1,212 @@
+//! Associations with several addresses: which packets are theirs, and the routes to the peer.
+//!
+//! The flow table has the flow of each pair of an own address and one of the peer, so that a packet
+//! is found whatever its addresses. A peer may list addresses of others. So an address that has not
+//! answered gets HEARTBEATs only, and a peer that opens an association from it takes it over (RFC
+//! 5062 s3, address camping).
+//!
+//! The layer above knows the routes: it asks for the addresses without one.
+//!
+//! Source: RFC 9260 s5.1.2, s5.2.2, s5.4 and s6.4.
+
+use core::net::{IpAddr, SocketAddr};
+
+use arrayvec::ArrayVec;
+use ironwarp_llp::ConnId;
+use ironwarp_net::Path;
+use ironwarp_port::Port;
+use ironwarp_types::{Flow, Nanos};
+
+use super::{Sctp, association_of};
+use crate::association::{Association, State};
+use crate::packet::{Init, Parameter};
+use crate::paths::{PATHS_MAX, PathState};
+
+/// How long an address waits until its route is asked for again.
+const ROUTE_INTERVAL: Nanos = Nanos::from_secs(1);
+
+/// Addresses of a peer.
+pub(crate) type Addresses = ArrayVec<IpAddr, PATHS_MAX>;
+
+/// A path of an association, for observers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathInfo {
+    /// Our address.
+    pub local: IpAddr,
+    /// The address of the peer.
+    pub remote: IpAddr,
+    /// Whether it is reachable.
+    pub state: PathState,
+    /// Messages go over it.
+    pub is_current: bool,
+    /// The smoothed round-trip time; zero before the first sample.
+    pub srtt: Nanos,
+    /// The retransmission timeout.
+    pub rto: Nanos,
+    /// The congestion window.
+    pub cwnd_bytes: u32,
+    /// Chunks sent and neither acknowledged nor lost, in bytes.
+    pub flight_bytes: u32,
+}
+
+impl<P: Port> Sctp<P> {
+    /// Returns an association that has established, with addresses of its peer that have no route.
+    /// Those that get none with [`Sctp::add_route`] are returned again after a second.
+    pub fn pop_unrouted(&mut self) -> Option<(ConnId, Addresses)> {
+        loop {
+            let slot = self.shared.unrouted.pop()?;
+            let id = self.id_of(slot)?;
+            let Some(association) = self.association(id) else { continue };
+            let mut addresses = association.remotes.clone();
+            addresses.retain(|remote| association.paths.find(*remote).is_none());
+            if association.state == State::Established && !addresses.is_empty() {
+                return Some((id, addresses));
+            }
+        }
+    }
+
+    /// Adds the route to an address of [`Sctp::pop_unrouted`]. A route from an address that the
+    /// peer does not know is ignored.
+    pub fn add_route(&mut self, now: Nanos, id: ConnId, route: Path) {
+        let Some(association) = association_of(&mut self.slots, id) else { return };
+        let config = &self.shared.config;
+        let (local, remote) = (route.local_addr(), route.remote_addr());
+        let is_known = association.remotes.contains(&remote)
+            && association.paths.find(remote).is_none()
+            && (local == association.flow.local.ip() || config.addresses.contains(&local));
+        if is_known && association.state == State::Established {
+            association.paths.add(route, now, config);
+            self.shared.wheel.arm(id.slot, association.next_deadline());
+        }
+    }
+
+    /// Returns the paths of an association, that of its set-up first.
+    pub fn paths(&self, id: ConnId) -> impl Iterator<Item = PathInfo> {
+        self.association(id).into_iter().flat_map(|association| {
+            association.paths.ids().map(|number| {
+                let path = association.paths.at(number);
+                PathInfo {
+                    local: path.route.local_addr(),
+                    remote: path.route.remote_addr(),
+                    state: path.state,
+                    is_current: number == association.paths.current_id(),
+                    srtt: path.rtt.srtt(),
+                    rto: path.rtt.rto(),
+                    cwnd_bytes: path.congestion.cwnd(),
+                    flight_bytes: path.flight_bytes,
+                }
+            })
+        })
+    }
+
+    /// Has the layer above asked for routes, now and again until there is one to each address.
+    pub(super) fn ask_for_routes(&mut self, now: Nanos, slot: u32) {
+        let entry = self.slots.get_mut(slot as usize);
+        let Some(association) = entry.and_then(|slot| slot.association.as_mut()) else { return };
+        let has_unrouted = association.remotes.len() > association.paths.iter().count();
+        let asks = association.state == State::Established && has_unrouted;
+        association.timers.routes = if asks { now + ROUTE_INTERVAL } else { Nanos::MAX };
+        if asks {
+            self.shared.unrouted.push(slot);
+        }
+        self.shared.wheel.arm(slot, association.next_deadline());
+    }
+
+    /// Returns the addresses of the sender of an INIT or INIT ACK from `source`, which is the first
+    /// one (RFC 9260 s5.1.2). Without own addresses to use beside one, others are ignored.
+    pub(super) fn addresses_of(&self, source: IpAddr, init: &Init<'_>) -> Addresses {
+        let mut addresses = Addresses::from_iter([source]);
+        let own = &self.shared.config.addresses;
+        let listed = init.parameters.recognized().filter_map(|parameter| match parameter {
+            Some(Parameter::Ipv4Address(addr)) => Some(IpAddr::V4(addr)),
+            Some(Parameter::Ipv6Address(addr)) => Some(IpAddr::V6(addr)),
+            _ => None,
+        });
+        for addr in listed {
+            let is_usable = !addr.is_unspecified() && !addr.is_multicast() && !addr.is_loopback();
+            let is_of_family = own.iter().any(|own| own.is_ipv4() == addr.is_ipv4());
+            if is_usable && is_of_family && !addresses.contains(&addr) {
+                let _ = addresses.try_push(addr);
+            }
+        }
+        addresses
+    }
+
+    /// RFC 9260 s5.1.2 D: returns the association that an INIT from a flow with these addresses of
+    /// the peer belongs to. An address that has not answered is nobody's.
+    pub(super) fn owner_of(&self, flow: &Flow, addresses: &Addresses) -> Option<u32> {
+        addresses.iter().find_map(|&remote| {
+            let flow = Flow { remote: SocketAddr::new(remote, flow.remote.port()), ..*flow };
+            self.find_confirmed(self.hasher.hash(&flow), &flow)
+        })
+    }
+
+    /// As [`Sctp::find`], without addresses that have not answered.
+    pub(super) fn find_confirmed(&self, hash: u32, flow: &Flow) -> Option<u32> {
+        self.find(hash, flow).filter(|&slot| {
+            let association = self.slots.get(slot as usize).and_then(|slot| slot.association.as_ref());
+            association.is_some_and(|association| association.is_confirmed(flow.remote.ip()))
+        })
+    }
+
+    /// Gives an association the addresses of its peer, and their flows.
+    pub(super) fn set_addresses(&mut self, slot: u32, addresses: Addresses) {
+        self.remove_flows(slot);
+        let entry = self.slots.get_mut(slot as usize);
+        let Some(association) = entry.and_then(|slot| slot.association.as_mut()) else { return };
+        association.remotes = addresses;
+        for flow in self.other_flows(slot) {
+            let hash = self.hasher.hash(&flow);
+            // A flow of another association stays its own.
+            if self.flows.lookup(hash, |other| self.is_of(other, &flow) && other != slot).is_none() {
+                // The table has room for all pairs.
+                let _ = self.flows.insert(hash, slot);
+            }
+        }
+    }
+
+    /// Removes the flows of an association but that of its set-up.
+    pub(super) fn remove_flows(&mut self, slot: u32) {
+        for flow in self.other_flows(slot) {
+            self.flows.remove(self.hasher.hash(&flow), slot);
+        }
+    }
+
+    /// A peer proves that an address is its own: an association that has listed it, and has had no
+    /// answer, loses it.
+    pub(super) fn take_over(&mut self, hash: u32, flow: &Flow) {
+        let Some(slot) = self.find(hash, flow) else { return };
+        let entry = self.slots.get_mut(slot as usize);
+        let Some(association) = entry.and_then(|slot| slot.association.as_mut()) else { return };
+        association.paths.forget(flow.remote.ip());
+        let mut addresses = association.remotes.clone();
+        addresses.retain(|remote| *remote != flow.remote.ip());
+        self.set_addresses(slot, addresses);
+    }
+
+    /// Returns how many of the other flows of an association the flow table has.
+    pub(super) fn other_flows_found(&self, slot: u32) -> usize {
+        let flows = self.other_flows(slot);
+        flows.iter().filter(|flow| self.find(self.hasher.hash(flow), flow) == Some(slot)).count()
+    }
+
+    /// Returns the flows of an association but that of its set-up.
+    fn other_flows(&self, slot: u32) -> ArrayVec<Flow, { PATHS_MAX * (PATHS_MAX + 1) }> {
+        let association = self.slots.get(slot as usize).and_then(|slot| slot.association.as_ref());
+        let own = &self.shared.config.addresses;
+        let of = |association: &Association<P::Frame>| {
+            let set_up = association.flow;
+            let others = own.iter().copied().filter(|&own| own != set_up.local.ip());
+            let locals = core::iter::once(set_up.local.ip()).chain(others);
+            let pairs =
+                locals.flat_map(|local| association.remotes.iter().map(move |&remote| (local, remote)));
+            let flows =
+                pairs.filter(|(local, remote)| local.is_ipv4() == remote.is_ipv4()).map(|pair| Flow {
+                    local: SocketAddr::new(pair.0, set_up.local.port()),
+                    remote: SocketAddr::new(pair.1, set_up.remote.port()),
+                });
+            flows.filter(|flow| !flow.same_as(&set_up)).collect()
+        };
+        association.map(of).unwrap_or_default()
+    }
+}

@@ -1,0 +1,329 @@
+//! The paths of an association: one to each address of the peer.
+//!
+//! ```text
+//!   Unconfirmed -- answers a HEARTBEAT --> Active <--- answers a HEARTBEAT, or acknowledges DATA ---+
+//!                                            |  timeouts above potentially_failed                   |
+//!                                            +--> PotentiallyFailed -- above path_retries --> Inactive
+//! ```
+//! Messages go over the *current* path: the one of the set-up while it is active, else another that
+//! is. The one of the set-up is current again as soon as it answers. With one address the states do
+//! not matter, since there is no other path.
+//!
+//! Source: RFC 9260 s5.4, s6.4, s8.1 and s8.2; RFC 7829 s3 for PotentiallyFailed. Cost: with one
+//! path, a comparison for each access.
+
+mod congestion;
+mod heartbeat;
+
+use arrayvec::ArrayVec;
+use core::net::IpAddr;
+
+use ironwarp_net::Path;
+use ironwarp_timers::Rtt;
+use ironwarp_types::Nanos;
+
+use crate::SctpConfig;
+use crate::packet::COMMON_HEADER_BYTES;
+use congestion::Congestion;
+use heartbeat::Heartbeat;
+
+/// The addresses of a peer that an association uses. Others are ignored.
+pub(crate) const PATHS_MAX: usize = 4;
+
+/// The number of a path. 0 is the one of the set-up.
+pub(crate) type PathId = u8;
+
+/// A value for each path.
+pub(crate) type PerPath<T> = [T; PATHS_MAX];
+
+/// Whether an address of the peer is reachable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PathState {
+    /// The peer has listed the address and has not answered from it: it gets HEARTBEATs only.
+    Unconfirmed,
+    /// It answers.
+    Active,
+    /// It did not answer lately. Others are preferred, and it is probed each timeout.
+    PotentiallyFailed,
+    /// It does not answer. It is probed as an idle one.
+    Inactive,
+}
+
+/// One path: its route, and what is known of it.
+pub(crate) struct PathTo {
+    pub(crate) route: Path,
+    pub(crate) state: PathState,
+    pub(crate) congestion: Congestion,
+    pub(crate) rtt: Rtt,
+    /// Chunks sent over it, and neither acknowledged nor lost, in bytes.
+    pub(crate) flight_bytes: u32,
+    /// When a message was last sent.
+    pub(crate) sent_at: Nanos,
+    /// SACKs since the last transmission, one for every second packet.
+    pub(crate) sacks: u32,
+    /// The flight up to which a burst may go until the next SACK.
+    pub(crate) burst_end: u32,
+    /// T3-rtx expired: one packet may be in flight.
+    pub(crate) after_timeout: bool,
+    /// Consecutive timeouts, of DATA or HEARTBEAT.
+    errors: u8,
+    /// When T3-rtx expires.
+    pub(crate) rtx_at: Nanos,
+    /// The HEARTBEAT that is not answered.
+    heartbeat: Option<Heartbeat>,
+    /// The next HEARTBEAT, or the end of the wait for its answer.
+    heartbeat_at: Nanos,
+}
+
+impl PathTo {
+    fn new(route: Path, state: PathState, config: &SctpConfig) -> Self {
+        PathTo {
+            congestion: Congestion::new(pmdcs(&route), route.local_addr().is_ipv6()),
+            route,
+            state,
+            rtt: Rtt::new(config.rto_initial, config.rto_max),
+            flight_bytes: 0,
+            sent_at: Nanos::ZERO,
+            sacks: 0,
+            burst_end: 0,
+            after_timeout: false,
+            errors: 0,
+            rtx_at: Nanos::MAX,
+            heartbeat: None,
+            heartbeat_at: Nanos::MAX,
+        }
+    }
+
+    /// A message is sent while nothing is outstanding.
+    pub(crate) fn on_first_in_flight(&mut self, now: Nanos, config: &SctpConfig) {
+        self.congestion.on_idle(now.since(self.sent_at), self.rtt.rto());
+        self.burst_end = self.burst_end.max(self.burst_bytes(config));
+    }
+
+    /// RFC 9260 s6.1, rule D: Max.Burst packets for each SACK that arrived since the last
+    /// transmission.
+    pub(crate) fn begin_burst(&mut self, config: &SctpConfig) {
+        if self.sacks > 0 {
+            let burst = self.burst_bytes(config).saturating_mul(self.sacks);
+            (self.sacks, self.burst_end) = (0, self.flight_bytes.saturating_add(burst));
+        }
+    }
+
+    fn burst_bytes(&self, config: &SctpConfig) -> u32 {
+        self.congestion.pmdcs().saturating_mul(config.burst_packets_max.into())
+    }
+
+    /// A chunk of this size is sent over it.
+    pub(crate) fn on_sent(&mut self, now: Nanos, size: u32) {
+        self.flight_bytes += size;
+        self.sent_at = now;
+    }
+
+    /// RFC 9260 s6.3.2, rule R1.
+    pub(crate) fn start_rtx_timer_if_stopped(&mut self, now: Nanos) {
+        if self.rtx_at == Nanos::MAX {
+            self.restart_rtx_timer(now);
+        }
+    }
+
+    pub(crate) fn restart_rtx_timer(&mut self, now: Nanos) {
+        self.rtx_at = now + self.rtt.rto();
+    }
+
+    /// The path answers. Returns whether its state changes.
+    fn on_answer(&mut self) -> bool {
+        self.errors = 0;
+        core::mem::replace(&mut self.state, PathState::Active) != PathState::Active
+    }
+
+    /// RFC 9260 s8.2: counts a timeout. Returns whether the state changes.
+    fn on_error(&mut self, config: &SctpConfig) -> bool {
+        let before = self.state;
+        // RFC 9260 s8.3: an inactive one is probed further, without errors.
+        if self.errors <= config.path_retries {
+            self.errors = self.errors.saturating_add(1);
+        }
+        self.state = match before {
+            PathState::Unconfirmed => before,
+            _ if self.errors > config.path_retries => PathState::Inactive,
+            _ if self.errors > config.potentially_failed => PathState::PotentiallyFailed,
+            _ => before,
+        };
+        self.state != before
+    }
+
+    /// Returns whether it is probed each timeout, and not as an idle path.
+    fn is_probed(&self, config: &SctpConfig) -> bool {
+        matches!(self.state, PathState::Unconfirmed | PathState::PotentiallyFailed)
+            && self.errors <= config.path_retries
+    }
+
+    /// Returns how bad a choice it is. The best one is 0.
+    fn rank(&self) -> u8 {
+        match self.state {
+            PathState::Active => 0,
+            PathState::PotentiallyFailed => 1,
+            PathState::Inactive => 2,
+            PathState::Unconfirmed => u8::MAX,
+        }
+    }
+}
+
+/// RFC 9260 s2.3: the largest DATA chunk of a path, in whole words.
+fn pmdcs(route: &Path) -> u32 {
+    let headers = route.ip_bytes() + COMMON_HEADER_BYTES;
+    u32::try_from(usize::from(route.mtu_bytes()).saturating_sub(headers) & !3).unwrap_or(0)
+}
+
+/// The paths of one association.
+pub(crate) struct Paths {
+    first: PathTo,
+    others: ArrayVec<PathTo, { PATHS_MAX - 1 }>,
+    current: PathId,
+}
+
+impl Paths {
+    /// `route` is that of the set-up. Its address is confirmed (RFC 9260 s5.4).
+    pub(crate) fn new(route: Path, config: &SctpConfig) -> Self {
+        Paths { first: PathTo::new(route, PathState::Active, config), others: ArrayVec::new(), current: 0 }
+    }
+
+    /// Forgets all but the first route: an association begins anew.
+    pub(crate) fn reset(&mut self, config: &SctpConfig) {
+        *self = Paths::new(self.first.route.clone(), config);
+    }
+
+    /// Adds the route to an address that the peer has listed. It is probed at once, those after it
+    /// one in each timeout (RFC 9260 s5.4, HB.Max.Burst). A fifth one is ignored.
+    pub(crate) fn add(&mut self, route: Path, now: Nanos, config: &SctpConfig) {
+        let mut path = PathTo::new(route, PathState::Unconfirmed, config);
+        path.heartbeat_at = now + path.rtt.rto().times(self.others.len() as u64);
+        let _ = self.others.try_push(path);
+    }
+
+    /// The address turned out to be another host's: nothing is sent to it any more.
+    pub(crate) fn forget(&mut self, remote: IpAddr) {
+        if let Some(id) = self.find(remote) {
+            let path = self.at_mut(id);
+            (path.heartbeat, path.heartbeat_at) = (None, Nanos::MAX);
+        }
+    }
+
+    pub(crate) fn at(&self, id: PathId) -> &PathTo {
+        match id {
+            0 => &self.first,
+            other => self.others.get(usize::from(other) - 1).unwrap_or(&self.first),
+        }
+    }
+
+    pub(crate) fn at_mut(&mut self, id: PathId) -> &mut PathTo {
+        match id {
+            0 => &mut self.first,
+            other => self.others.get_mut(usize::from(other) - 1).unwrap_or(&mut self.first),
+        }
+    }
+
+    /// Returns the number of the path that messages go over.
+    pub(crate) fn current_id(&self) -> PathId {
+        self.current
+    }
+
+    /// Returns the path that messages go over.
+    pub(crate) fn current(&self) -> &PathTo {
+        self.at(self.current)
+    }
+
+    pub(crate) fn current_mut(&mut self) -> &mut PathTo {
+        self.at_mut(self.current)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PathTo> {
+        core::iter::once(&self.first).chain(&self.others)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PathTo> {
+        core::iter::once(&mut self.first).chain(&mut self.others)
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = PathId> + use<> {
+        0..=self.others.len() as PathId
+    }
+
+    pub(crate) fn are_several(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// Returns the number of the path to an address.
+    pub(crate) fn find(&self, remote: IpAddr) -> Option<PathId> {
+        self.ids().find(|&id| self.at(id).route.remote_addr() == remote)
+    }
+
+    /// Returns when the next timer of a path expires.
+    pub(crate) fn next_deadline(&self) -> Nanos {
+        let deadline = |path: &PathTo| path.rtx_at.min(path.heartbeat_at);
+        match self.others.is_empty() {
+            true => deadline(&self.first),
+            false => self.iter().map(deadline).min().unwrap_or(Nanos::MAX),
+        }
+    }
+
+    /// Returns the largest DATA chunk that fits a packet of any path: one may have to take the
+    /// chunks of another.
+    pub(crate) fn pmdcs(&self) -> u32 {
+        let first = self.first.congestion.pmdcs();
+        self.others.iter().fold(first, |least, path| least.min(path.congestion.pmdcs()))
+    }
+
+    /// RFC 9260 s6.4 and s6.4.1: chooses the path of messages: the first one of the best.
+    fn select(&mut self) {
+        let best = self.ids().min_by_key(|&id| {
+            let path = self.at(id);
+            // Among those that fail, the one that has failed least: they take turns.
+            (path.rank(), if path.state == PathState::Active { 0 } else { path.errors })
+        });
+        self.current = best.unwrap_or(0);
+    }
+
+    /// Returns the path on which a chunk of `size` bytes that was lost on another one is sent again
+    /// (RFC 9260 s6.4): the same, unless it has timed out and the current one is better.
+    pub(crate) fn resend_on(&self, last: PathId, size: u32) -> PathId {
+        let is_same = last == self.current
+            || self.at(last).state == PathState::Active && self.at(last).errors == 0
+            || self.current().congestion.pmdcs() < size;
+        if is_same { last } else { self.current }
+    }
+
+    /// The path answers. Returns its new state if that has changed.
+    pub(crate) fn on_answer(&mut self, id: PathId) -> Option<PathState> {
+        let path = self.at_mut(id);
+        let changed = path.on_answer().then_some(path.state);
+        if changed.is_some() {
+            self.select();
+        }
+        changed
+    }
+
+    /// The path did not answer. Returns its new state if that has changed.
+    pub(crate) fn on_error(&mut self, id: PathId, now: Nanos, config: &SctpConfig) -> Option<PathState> {
+        if !self.are_several() {
+            return None;
+        }
+        let path = self.at_mut(id);
+        let changed = path.on_error(config).then_some(path.state);
+        if changed == Some(PathState::PotentiallyFailed) && path.heartbeat.is_none() {
+            path.heartbeat_at = now;
+        }
+        self.select();
+        changed
+    }
+
+    /// The association has ended: nothing is in flight, and no timer runs.
+    pub(crate) fn stop(&mut self) {
+        self.iter_mut().for_each(|path| (path.flight_bytes, path.rtx_at) = (0, Nanos::MAX));
+        self.stop_heartbeats();
+    }
+
+    pub(crate) fn stop_heartbeats(&mut self) {
+        self.iter_mut().for_each(|path| (path.heartbeat, path.heartbeat_at) = (None, Nanos::MAX));
+    }
+}
