@@ -19,45 +19,68 @@ pub const A_RWND_BYTES_MIN: u32 = 1_500;
 const SACK_DELAY_MAX: Nanos = Nanos::from_millis(500);
 
 /// Settings of one core's engine. All have defaults.
-#[derive(Clone, PartialEq, Eq, Debug)]
+///
+/// What an administrator may set has the names of the keys in a configuration, with their units;
+/// what a stack derives from other settings has none.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct SctpConfig {
     /// The addresses of this host that its associations use beside that of their set-up. Peers
     /// learn them. At most [`ADDRESSES_MAX`]. With none, those that peers list are ignored, too.
     pub addresses: Vec<IpAddr>,
     /// Maximum number of associations, including those in set-up and those not yet released.
+    #[serde(skip)]
     pub associations_max: u32,
     /// Maximum number of listeners.
+    #[serde(skip)]
     pub listeners_max: u32,
     /// The receive window that is announced, in bytes.
+    #[serde(rename = "rcv_window_bytes")]
     pub a_rwnd_bytes: u32,
     /// Received messages that each association may hold while others hold all shared ones.
+    #[serde(skip)]
     pub held_messages_reserve: u16,
     /// Received messages that all associations may hold beyond their reserves. The receive pool
     /// must have as many frames.
+    #[serde(skip)]
     pub held_messages_shared: u32,
     /// Sent and unacknowledged chunks that one association retains. RFC 5043 allows 32 767.
+    #[serde(skip)]
     pub retained_chunks_max: u16,
     /// Retained chunks reserved for each association.
+    #[serde(skip)]
     pub retained_chunks_reserve: u16,
     /// Retained chunks that all associations share beyond their reserves. The transmit pool must
     /// have as many frames.
+    #[serde(skip)]
     pub retained_chunks_shared: u32,
     /// Packets sent at once after a SACK, Max.Burst.
+    #[serde(rename = "burst_packets")]
     pub burst_packets_max: u16,
-    /// The number of streams to send on. The peer may allow fewer.
+    /// The number of streams to send on. The peer may allow fewer. A configuration has one number
+    /// for both directions (RFC 5043 s8).
+    #[serde(rename = "streams")]
     pub outbound_streams: u16,
     /// The number of streams that the peer may send on.
+    #[serde(skip)]
     pub inbound_streams: u16,
+    /// Whether the user opens sessions in an association that exists, where it can. The engine does
+    /// not read it.
+    pub share_associations: bool,
     /// The code point of the adaptation layer indication that is sent, if any (RFC 5061 s4.2.6).
     /// DDP has 1 (RFC 5043 s5.1).
+    #[serde(skip)]
     pub adaptation_code_point: Option<u32>,
     /// The retransmission timeout before the first sample, RTO.Initial. RFC 9260 s16 recommends
     /// 1 s; the round trip in a data centre is 10^5 times shorter.
+    #[serde(rename = "rto_initial_us", deserialize_with = "ironwarp_types::unit::micros")]
     pub rto_initial: Nanos,
     /// The minimum of the timeout, RTO.Min. RFC 9260 s16 recommends 1 s. It must be longer than the
     /// SACK.Delay of peers.
+    #[serde(rename = "rto_min_us", deserialize_with = "ironwarp_types::unit::micros")]
     pub rto_min: Nanos,
     /// The maximum of the timeout, RTO.Max, up to which it doubles.
+    #[serde(rename = "rto_max_us", deserialize_with = "ironwarp_types::unit::micros")]
     pub rto_max: Nanos,
     /// Retransmissions of INIT, and then of COOKIE ECHO, before the attempt is given up:
     /// Max.Init.Retransmits.
@@ -72,17 +95,22 @@ pub struct SctpConfig {
     pub potentially_failed: u8,
     /// How long a SACK may wait for a second packet, SACK.Delay. RFC 9260 s16 recommends 200 ms,
     /// which suits an RTO.Min of 1 s.
+    #[serde(rename = "sack_delay_us", deserialize_with = "ironwarp_types::unit::micros")]
     pub sack_delay: Nanos,
     /// How long a path is idle before a HEARTBEAT, HB.interval. It adds to the timeout.
     /// [`Nanos::MAX`]: none is sent.
+    #[serde(rename = "heartbeat_interval_ms", deserialize_with = "ironwarp_types::unit::millis_or_never")]
     pub heartbeat_interval: Nanos,
     /// How long a state cookie is valid: Valid.Cookie.Life. The wish of a peer for a longer life is
     /// ignored.
+    #[serde(skip)]
     pub cookie_life: Nanos,
     /// Replies per second, on average, to packets that belong to no association: ABORT and SHUTDOWN
     /// COMPLETE. INIT ACK, which needs no state, is not limited.
+    #[serde(skip)]
     pub replies_per_second: u32,
     /// The same at once.
+    #[serde(skip)]
     pub replies_burst: u32,
 }
 
@@ -101,6 +129,7 @@ impl Default for SctpConfig {
             burst_packets_max: 4,
             outbound_streams: 64,
             inbound_streams: 64,
+            share_associations: true,
             adaptation_code_point: None,
             rto_initial: Nanos::from_millis(200),
             rto_min: Nanos::from_millis(5),

@@ -95,20 +95,20 @@ pub struct TcpConfig {
     pub terminate_reserve_frames: u16,
     /// The minimum retransmission timeout. RFC 6298 s2.4 recommends 1 s; the round trip in a data
     /// centre is 10^5 times shorter.
-    #[serde(rename = "rto_min_us", deserialize_with = "unit::micros")]
+    #[serde(rename = "rto_min_us", deserialize_with = "ironwarp_types::unit::micros")]
     pub rto_min: Nanos,
     /// The retransmission timeout before the first round-trip sample. RFC 6298 s2.1 recommends 1 s.
-    #[serde(rename = "rto_initial_us", deserialize_with = "unit::micros")]
+    #[serde(rename = "rto_initial_us", deserialize_with = "ironwarp_types::unit::micros")]
     pub rto_initial: Nanos,
     /// The least retransmission timeout of the first data after a SYN or SYN-ACK was lost, until
     /// there is a round-trip sample. RFC 6298 s5.7 requires 3 s. [`Nanos::ZERO`]: the timeout is
     /// that of the SYN, which has doubled with each loss.
-    #[serde(rename = "rto_after_syn_loss_us", deserialize_with = "unit::micros")]
+    #[serde(rename = "rto_after_syn_loss_us", deserialize_with = "ironwarp_types::unit::micros")]
     pub rto_after_syn_loss: Nanos,
     /// The maximum retransmission timeout, up to which it doubles while nothing is acknowledged. It
     /// bounds the pause of a connection after an outage. RFC 6298 s2.5 requires at least 60 s; a
     /// lower one suits a private network.
-    #[serde(rename = "rto_max_us", deserialize_with = "unit::micros")]
+    #[serde(rename = "rto_max_us", deserialize_with = "ironwarp_types::unit::micros")]
     pub rto_max: Nanos,
     /// Retransmissions of a SYN or SYN-ACK before the attempt is aborted.
     pub syn_retries: u8,
@@ -116,12 +116,12 @@ pub struct TcpConfig {
     /// none. A server that is about to listen is found by the next SYN.
     pub refused_retries: u8,
     /// How long payload may stay unacknowledged before the connection is aborted.
-    #[serde(rename = "user_timeout_ms", deserialize_with = "unit::millis")]
+    #[serde(rename = "user_timeout_ms", deserialize_with = "ironwarp_types::unit::millis")]
     pub user_timeout: Nanos,
     /// How long the peer may answer the probes of its closed window without accepting a byte before
     /// the connection is aborted. [`Nanos::MAX`], 0 in a configuration, disables the limit.
     /// RFC 9293 s3.8.6.1 (MUST-37) sets none, and RFC 6429 s3 leaves it to the application.
-    #[serde(rename = "zero_window_timeout_ms", deserialize_with = "unit::millis_or_never")]
+    #[serde(rename = "zero_window_timeout_ms", deserialize_with = "ironwarp_types::unit::millis_or_never")]
     pub zero_window_timeout: Nanos,
     /// Keep-alive probes of established connections; `None`: none. The engine sends none of its own
     /// accord: its user sets [`TcpConfig::timeouts`] or others
@@ -132,7 +132,7 @@ pub struct TcpConfig {
     #[serde(skip)]
     pub fin_wait_2: Nanos,
     /// The duration of TIME-WAIT.
-    #[serde(rename = "time_wait_ms", deserialize_with = "unit::millis")]
+    #[serde(rename = "time_wait_ms", deserialize_with = "ironwarp_types::unit::millis")]
     pub time_wait: Nanos,
     /// Maximum number of connections in TIME-WAIT. A new one replaces the oldest.
     #[serde(skip)]
@@ -149,7 +149,7 @@ pub struct TcpConfig {
     /// The longest delay of a peer's acknowledgement of a single segment. A tail loss probe waits
     /// this much longer (RFC 8985 s7.2, TLP.max_ack_delay). An unnecessary probe costs one segment.
     /// A value above `rto_min` has no effect.
-    #[serde(rename = "ack_delay_max_us", deserialize_with = "unit::micros")]
+    #[serde(rename = "ack_delay_max_us", deserialize_with = "ironwarp_types::unit::micros")]
     pub ack_delay_max: Nanos,
     /// After an idle time longer than the retransmission timeout, a connection restarts from the
     /// initial window (RFC 5681 s4.1).
@@ -279,24 +279,6 @@ impl TcpConfig {
             ("zero_window_timeout", self.zero_window_timeout.0),
         ];
         settings.into_iter().find(|&(_, value)| value == 0).map(|(name, _)| name)
-    }
-}
-
-/// Conversions of a configuration's numbers. Longer times than the type holds are its longest.
-mod unit {
-    use ironwarp_types::Nanos;
-    use serde::{Deserialize, Deserializer};
-
-    pub(super) fn micros<'de, D: Deserializer<'de>>(number: D) -> Result<Nanos, D::Error> {
-        u64::deserialize(number).map(|us| Nanos(us.saturating_mul(1_000)))
-    }
-
-    pub(super) fn millis<'de, D: Deserializer<'de>>(number: D) -> Result<Nanos, D::Error> {
-        u64::deserialize(number).map(|ms| Nanos(ms.saturating_mul(1_000_000)))
-    }
-
-    pub(super) fn millis_or_never<'de, D: Deserializer<'de>>(number: D) -> Result<Nanos, D::Error> {
-        millis(number).map(|time| if time == Nanos::ZERO { Nanos::MAX } else { time })
     }
 }
 

@@ -13,6 +13,7 @@ pub mod limits;
 mod nanos;
 mod seeded;
 mod seq;
+pub mod unit;
 
 pub use clock::{Clock, Entropy};
 pub use ecn::Ecn;

@@ -8,6 +8,7 @@ mod device;
 mod fabrics;
 mod limits;
 mod net;
+mod sctp;
 mod tcp;
 
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ pub use limits::{
     AtomicExecution, DdpConfig, Extensions, IdlePolicy, LimitsConfig, MpaConfig, RdmapConfig, RtrKind,
 };
 pub use net::{NetSettings, RouteConfig};
+pub use sctp::SctpConfig;
 pub use tcp::{Congestion, KeepAlive, TcpConfig};
 
 /// The configuration of a stack.
@@ -46,6 +48,9 @@ pub struct Config {
     /// TCP.
     #[serde(default = "TcpConfig::configured")]
     pub tcp: TcpConfig,
+    /// SCTP.
+    #[serde(default)]
+    pub sctp: SctpConfig,
     /// MPA start-up.
     #[serde(default)]
     pub mpa: MpaConfig,
@@ -243,6 +248,7 @@ impl Config {
         self.port.validate_core_count(self.core.count)?;
         self.validate_fabrics()?;
         tcp::validate(&self.tcp)?;
+        sctp::validate(&self.sctp)?;
         self.mpa.validate()?;
         self.ddp.validate(&self.mpa, self.stack.transport)?;
         self.rdmap.validate()?;

@@ -366,6 +366,50 @@ fn every_mistake_in_tcp_is_named_with_its_key_and_what_is_allowed() {
     assert!(refusal(&with_tcp("congestion = \"vegas\"")).contains("unknown variant `vegas`"));
 }
 
+/// RFC 9260 s16: the defaults are its values, but for three times that suit a data centre. All can
+/// be set.
+#[test]
+fn sctp_settings_are_those_of_the_engine_and_have_their_defaults() {
+    let engine = Config::from_toml(GOOD).expect("a complete configuration").sctp;
+    assert_eq!(engine, ironwarp_sctp::SctpConfig::default());
+    assert_eq!((engine.rto_max, engine.burst_packets_max), (Nanos::from_secs(60), 4));
+    assert_eq!((engine.association_retries, engine.init_retries), (10, 8));
+    assert_eq!((engine.heartbeat_interval, engine.cookie_life), (Nanos::from_secs(30), Nanos::from_secs(60)));
+    let set = "rto_initial_us = 1000000\nrto_min_us = 1000000\nsack_delay_us = 200000\nrcv_window_bytes = 131072\n\
+               streams = 1\nshare_associations = false\nheartbeat_interval_ms = 0";
+    let engine = Config::from_toml(&with_sctp(set)).expect("every value lies in its range").sctp;
+    let second = Nanos::from_secs(1);
+    assert_eq!((engine.rto_initial, engine.rto_min), (second, second));
+    assert_eq!((engine.sack_delay, engine.heartbeat_interval), (Nanos::from_millis(200), Nanos::MAX));
+    assert_eq!((engine.a_rwnd_bytes, engine.outbound_streams), (131_072, 1));
+    assert!(!engine.share_associations);
+}
+
+#[test]
+fn every_mistake_in_sctp_is_named_with_its_key_and_what_is_allowed() {
+    for (line, start) in [
+        ("rcv_window_bytes = 1500", "sctp.rcv_window_bytes = 1500: 131072 to 1073741824 bytes"),
+        ("burst_packets = 0", "sctp.burst_packets = 0: 1 to 1024 packets"),
+        ("streams = 0", "sctp.streams = 0: 1 to 1024"),
+        ("rto_min_us = 99", "sctp.rto_min_us = 99: 100 to 60000000 microseconds"),
+        ("rto_initial_us = 60000001", "sctp.rto_initial_us = 60000001: 100 to 60000000"),
+        ("rto_max_us = 199999", "sctp.rto_max_us = 199999: at most 120000000 microseconds, and not below"),
+        ("init_retries = 33", "sctp.init_retries = 33: 0 to 32"),
+        ("association_retries = 65", "sctp.association_retries = 65: 0 to 64"),
+        ("sack_delay_us = 500001", "sctp.sack_delay_us = 500001: 0 to 500000 microseconds"),
+        ("heartbeat_interval_ms = 86400001", "sctp.heartbeat_interval_ms = 86400001: 0 (none) to 86400000"),
+    ] {
+        let message = refusal(&with_sctp(line));
+        assert!(message.starts_with(start), "{line}: {message}");
+    }
+    // What is derived from other settings is no key.
+    assert!(refusal(&with_sctp("associations_max = 5")).contains("unknown field `associations_max`"));
+}
+
+fn with_sctp(lines: &str) -> String {
+    format!("{GOOD}[sctp]\n{lines}\n")
+}
+
 fn with_tcp(lines: &str) -> String {
     format!("{GOOD}[tcp]\n{lines}\n")
 }

@@ -92,3 +92,23 @@ fn streams_of_one_connection_end_apart() {
     });
     assert!(!pair.near.is_disconnected(second.0) && !pair.far.is_disconnected(second.1));
 }
+
+/// Returns whether two connections to one address share an association.
+fn share(change: impl Fn(&mut ironwarp::config::SctpConfig)) -> bool {
+    let mut pair = common::joined_with(|address| {
+        let mut config = common::config(address);
+        change(&mut config.sctp);
+        config
+    });
+    let (first, second) = (pair.connect(), pair.connect());
+    let [first, second] = [first, second].map(|ends| pair.near.ctx.query_qp(ends.0).unwrap().local);
+    first == second
+}
+
+#[test]
+fn connections_share_an_association_while_it_has_a_free_stream_unless_configured() {
+    // The opener has every second stream.
+    assert!(share(|sctp| sctp.outbound_streams = 3));
+    assert!(!share(|sctp| sctp.outbound_streams = 2));
+    assert!(!share(|sctp| sctp.share_associations = false));
+}

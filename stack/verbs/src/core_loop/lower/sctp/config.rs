@@ -5,19 +5,15 @@ use ironwarp_sctp::SctpConfig;
 use crate::config::Config;
 use crate::core_loop::build::rx_frames_per_core;
 
-/// The streams of an association in each direction.
-const STREAMS: u16 = 64;
-
 pub(super) fn sctp_config(config: &Config, sessions_max: u32) -> SctpConfig {
     let frames = rx_frames_per_core(config);
     let reserve = (frames / 2 / sessions_max).min(4);
     SctpConfig {
         associations_max: sessions_max,
         listeners_max: config.limits.listeners,
-        outbound_streams: STREAMS,
-        inbound_streams: STREAMS,
+        inbound_streams: config.sctp.outbound_streams,
         held_messages_reserve: reserve as u16,
         held_messages_shared: frames - reserve * sessions_max,
-        ..SctpConfig::default()
+        ..config.sctp.clone()
     }
 }

@@ -35,6 +35,7 @@ pub struct SctpSessions<P: Port> {
     engine: Sctp<P>,
     table: Table,
     hasher: FlowHasher,
+    share_associations: bool,
     next_port: u16,
 }
 
@@ -53,6 +54,7 @@ impl<P: Port> SctpSessions<P> {
         let config = SctpConfig { adaptation_code_point: Some(ADAPTATION_INDICATION), ..config };
         SctpSessions {
             table: Table::new(limits, idle_timeout, &config, stats.clone()),
+            share_associations: config.share_associations,
             engine: Sctp::new(config, hasher, secret, stats),
             hasher,
             next_port: 0,
@@ -324,8 +326,9 @@ impl<P: Port> Transport for SctpSessions<P> {
             return Err(ConnectError::Full);
         }
         let engine = &self.engine;
-        let shared = self.table.free_stream(&ends, |id, stream| engine.is_all_acked(id, stream));
-        let (association, stream) = match shared {
+        let is_free = |id, stream| engine.is_all_acked(id, stream);
+        let shared = self.share_associations.then(|| self.table.free_stream(&ends, is_free));
+        let (association, stream) = match shared.flatten() {
             Some(shared) => shared,
             None => {
                 let (id, flow) = self.open(now, ends, &path, is_own, wires)?;

@@ -1,0 +1,31 @@
+//! Settings of SCTP: the table `[sctp]`, which is the engine's own type. Over TCP it is not used.
+
+use ironwarp_types::Nanos;
+
+pub use ironwarp_sctp::SctpConfig;
+
+use super::{ConfigError, in_range};
+
+/// Checks the keys of the table.
+pub(super) fn validate(sctp: &SctpConfig) -> Result<(), ConfigError> {
+    let us = |time: Nanos| time.0 / 1_000;
+    let window = "131072 to 1073741824 bytes";
+    in_range("sctp.rcv_window_bytes", sctp.a_rwnd_bytes, 131_072..=1 << 30, window)?;
+    in_range("sctp.burst_packets", sctp.burst_packets_max, 1..=1_024, "1 to 1024 packets")?;
+    in_range("sctp.streams", sctp.outbound_streams, 1..=1_024, "1 to 1024")?;
+    let minute = "100 to 60000000 microseconds";
+    in_range("sctp.rto_min_us", us(sctp.rto_min), 100..=60_000_000, minute)?;
+    in_range("sctp.rto_initial_us", us(sctp.rto_initial), 100..=60_000_000, minute)?;
+    let least = us(sctp.rto_min.max(sctp.rto_initial));
+    let above = "at most 120000000 microseconds, and not below sctp.rto_min_us and sctp.rto_initial_us";
+    in_range("sctp.rto_max_us", us(sctp.rto_max), least..=120_000_000, above)?;
+    in_range("sctp.init_retries", sctp.init_retries, 0..=32, "0 to 32")?;
+    in_range("sctp.association_retries", sctp.association_retries, 0..=64, "0 to 64")?;
+    // RFC 9260 s6.2: it must not be above 500 ms.
+    in_range("sctp.sack_delay_us", us(sctp.sack_delay), 0..=500_000, "0 to 500000 microseconds")?;
+    if sctp.heartbeat_interval != Nanos::MAX {
+        let (ms, or_none) = (sctp.heartbeat_interval.0 / 1_000_000, "0 (none) to 86400000 milliseconds");
+        in_range("sctp.heartbeat_interval_ms", ms, 1..=86_400_000, or_none)?;
+    }
+    Ok(())
+}
