@@ -523,3 +523,26 @@ proptest! {
         }
     }
 }
+
+/// Without room in the device a call changes nothing and says so first, whatever the state is: the
+/// sender keeps its place in the list of senders.
+#[test]
+fn a_device_without_room_comes_before_the_state() {
+    for closes in [false, true] {
+        let mut scene = Scene::new();
+        if closes {
+            scene.node.close(scene.peer.id);
+        }
+        scene.node.control.limit_tx_burst(0);
+        let full = |scene: &mut Scene| {
+            let heartbeat = packet([FROM, PORT], scene.peer.tag, &[chunk(HEARTBEAT, 0, &tlv(1, b"nonce"))]);
+            (0..256).for_each(|_| drop(scene.node.answers(1, &heartbeat)));
+            scene.node.read(Counter::SctpTxRingFull) > 0
+        };
+        assert!(full(&mut scene));
+        assert_eq!(scene.send(1), (vec![], Blocked::Wire), "closes: {closes}");
+        scene.node.control.limit_tx_burst(u64::MAX);
+        scene.node.sent();
+        assert_eq!(scene.send(1).0.len(), usize::from(!closes));
+    }
+}

@@ -74,10 +74,12 @@ fn on_established(
     private_data: &PrivateData,
 ) -> Result<(), String> {
     let ours = &mut oracle.sessions[number].sides[side];
-    if ours.stage != Stage::Connecting {
-        return Err(format!("established in {:?}", ours.stage));
+    match ours.stage {
+        Stage::Connecting => ours.stage = Stage::Up,
+        // The RTR was on its way.
+        Stage::Closing if core::mem::take(&mut ours.left_before_rtr) => {}
+        stage => return Err(format!("established in {stage:?}")),
     }
-    ours.stage = Stage::Up;
     let expected = if side == 0 { ACCEPT_DATA } else { &[] };
     if private_data[..] != *expected && !oracle.undetected_corruption {
         return Err(format!("established with {private_data:?}"));

@@ -214,7 +214,9 @@ impl App {
     fn disconnect(&mut self, session: &mut Session, side: usize) -> Result<(), VerbsError> {
         let Some(qp) = session.sides[side].qp else { return Ok(()) };
         self.work += 1;
-        session.sides[side].stage = Stage::Closing;
+        let ours = &mut session.sides[side];
+        ours.left_before_rtr = ours.stage == Stage::Connecting;
+        ours.stage = Stage::Closing;
         self.ctx.disconnect(qp)
     }
 

@@ -38,6 +38,8 @@ pub struct Side {
     pub send_failed: bool,
     pub receive_failed: bool,
     pub terminates: u32,
+    /// It disconnected while it waited for the RTR, which may still arrive (RFC 6581 s5).
+    pub left_before_rtr: bool,
     /// It sent a Terminate after the links healed.
     pub terminated_on_clean_link: bool,
     /// A bad request of its own was flushed without its own error status: allowed only if the

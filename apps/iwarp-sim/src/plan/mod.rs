@@ -13,7 +13,6 @@ mod session;
 mod settings;
 
 use ironwarp::Config;
-use ironwarp::config::TransportKind;
 use ironwarp_port::memory::MemoryConfig;
 use ironwarp_sim::LinkConfig;
 use ironwarp_types::{Entropy, Nanos, SeededEntropy};
@@ -128,6 +127,7 @@ impl Plan {
     }
 
     pub fn new(seed: u64, scenario: Scenario) -> Plan {
+        let (scenario, seed, transport) = scenario.of_seed(seed);
         let mut rng = SeededEntropy::new(seed ^ scenario.salt());
         let params = scenario.params(&mut rng);
         let count = params.hosts;
@@ -155,9 +155,7 @@ impl Plan {
         }
         plan.draw_hosts(count, &params, &mut rng);
         plan.draw_cores(scenario, &params);
-        if scenario == Scenario::Sctp {
-            plan.hosts.iter_mut().for_each(|host| host.config.stack.transport = TransportKind::Sctp);
-        }
+        plan.hosts.iter_mut().for_each(|host| host.config.stack.transport = transport);
         if plan.has(Fault::Regroup) {
             plan.draw_super_segments(&mut rng);
         }

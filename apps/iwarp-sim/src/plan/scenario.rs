@@ -1,5 +1,6 @@
 //! Named scenarios: which faults may occur, and what the hosts do.
 
+use ironwarp::config::TransportKind;
 use ironwarp_types::SeededEntropy;
 
 use super::faults::Fault;
@@ -81,8 +82,33 @@ kinds! {
         SuperSegments => ("super-segments",
             "segments joined to super-segments, cut elsewhere than between FPDUs, and damaged", |_, _| ()),
         Sctp => ("sctp", "a random half of all faults, over SCTP", |_, _| ()),
+        SctpAll => ("sctp-all", "what other scenarios do, over SCTP: a seed is of one of them", |_, _| ()),
     }
 }
+
+/// The scenarios of [`Scenario::SctpAll`]. The hostile host and super-segments are of TCP. SCTP
+/// gives up after a number of timeouts, and so before the outages of slow starts end.
+const OVER_SCTP: [Scenario; 16] = {
+    use Scenario::*;
+    [
+        ManyQps,
+        Churn,
+        Shared,
+        Terminate,
+        Limits,
+        Memory,
+        Queues,
+        Vanish,
+        Atomics,
+        Stalls,
+        SharedCores,
+        Lossy,
+        Reorder,
+        Outage,
+        Corrupt,
+        Starved,
+    ]
+};
 
 /// Sets the parameters of a scenario that differ from the usual ones.
 type Adjust = fn(&mut ScenarioParams, &mut SeededEntropy);
@@ -134,6 +160,16 @@ impl Scenario {
 
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|scenario| scenario.name() == name)
+    }
+
+    /// Returns the scenario of a seed, the seed that it has there, and the transport.
+    pub(super) fn of_seed(self, seed: u64) -> (Self, u64, TransportKind) {
+        let (count, at) = (OVER_SCTP.len() as u64, seed % OVER_SCTP.len() as u64);
+        match self {
+            Scenario::SctpAll => (OVER_SCTP[at as usize], seed / count, TransportKind::Sctp),
+            Scenario::Sctp => (self, seed, TransportKind::Sctp),
+            _ => (self, seed, TransportKind::Tcp),
+        }
     }
 
     /// Returns whether some of its seeds have hosts with several cores.

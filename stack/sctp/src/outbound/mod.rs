@@ -171,6 +171,10 @@ impl<F: Frame> Association<F> {
         source: &mut impl UnitSource,
         packets_max: usize,
     ) -> Transmitted {
+        // Without room in the device nothing changes: a call is as none.
+        if !io.wires.at_mut(self.paths.current().route.port()).has_room() {
+            return Transmitted { blocked: Blocked::Wire, ..Transmitted::default() };
+        }
         let mut done = Transmitted::default();
         self.paths.current_mut().begin_burst(&io.shared.config);
         while done.units < packets_max {
