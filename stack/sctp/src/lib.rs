@@ -10,7 +10,8 @@
 //! | associations | set-up with state cookies, restart, collisions, packets out of the blue, shutdown, abort, HEARTBEATs |
 //! | receiving | DATA of one chunk a message, unordered and ordered; TSN map, SACK, receive window |
 //! | sending | messages pulled packet by packet, windows, congestion control, fast retransmit, T3-rtx |
-//! | several paths, path MTU discovery | not yet: an association has the path of its set-up |
+//! | several paths | addresses in INIT and INIT ACK, confirmation, failure and return of a path |
+//! | path MTU discovery | not yet |
 //!
 //! Not planned: dynamic addresses (RFC 5061 but for the indication), authentication (RFC 4895),
 //! partial reliability (RFC 3758), fragments of messages: a DDP segment fits a packet.
@@ -21,8 +22,9 @@
 //!
 //! The modules, in the order in which a packet passes them: `packet` (octets to values), `engine`
 //! (demultiplexing, set-up, the chunks of an association, packets without one), `association` (its
-//! state), `cookie` and `secrets`, `inbound` (DATA and its SACKs), `outbound` (SACKs and
-//! what they acknowledge, transmission), `heartbeat`, `streams`, `output` (packets that are sent).
+//! state), `cookie` and `secrets`, `inbound` (DATA and its SACKs), `outbound` (SACKs and what they
+//! acknowledge, transmission), `paths` (windows, timers and HEARTBEATs of each), `streams`,
+//! `output` (packets that are sent).
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used))]

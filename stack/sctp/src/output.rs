@@ -172,12 +172,12 @@ impl<P: Port> Io<'_, P> {
     }
 
     /// Refuses an INIT that adds addresses to an association (RFC 9260 s5.2.2 and s3.3.10.11).
-    pub(crate) fn send_new_addresses(&mut self, route: Route<'_>, added: impl Iterator<Item = IpAddr>) {
+    pub(crate) fn send_new_addresses(&mut self, route: Route<'_>, added: &[IpAddr]) {
         self.shared.count(Counter::SctpTxAborts);
         self.send(route, |packet| {
             packet.chunk(ChunkType::ABORT, 0, |chunk| {
                 chunk.tlv(CauseCode::RESTART_WITH_NEW_ADDRESSES.0, |cause| {
-                    added.for_each(|addr| write_address(cause, addr));
+                    added.iter().for_each(|&addr| write_address(cause, addr));
                 });
             });
         });

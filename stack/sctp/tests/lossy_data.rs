@@ -82,9 +82,11 @@ impl End {
     }
 }
 
-fn run(seed: u64, faults: Faults, messages: u64, a_rwnd_bytes: u32) {
+/// With outages of links, both hosts use the addresses on two links.
+fn run(seed: u64, faults: Faults, messages: u64, a_rwnd_bytes: u32, outages: &[Outage]) {
     let mut chance = SeededEntropy::new(seed);
-    let config = SctpConfig {
+    let config = |host| SctpConfig {
+        addresses: if outages.is_empty() { vec![] } else { both_links(host).addresses },
         associations_max: 2,
         a_rwnd_bytes,
         held_messages_shared: 256,
@@ -94,8 +96,9 @@ fn run(seed: u64, faults: Faults, messages: u64, a_rwnd_bytes: u32) {
         init_retries: 200,
         ..SctpConfig::default()
     };
-    let mut ends = [1, 2].map(|host| End::new(host, config.clone(), &mut chance, messages));
+    let mut ends = [1, 2].map(|host| End::new(host, config(host), &mut chance, messages));
     ends[1].node.listen();
+    let start = ends[0].node.now;
     let mut links = [0, 1].map(|_| Link::new(faults, chance.split()));
     ends[0].node.connect(2);
     let mut steps = 0;
@@ -105,7 +108,8 @@ fn run(seed: u64, faults: Faults, messages: u64, a_rwnd_bytes: u32) {
         let is_done = ends[0].received.len() == ends[1].to_send.len();
         for side in 0..2 {
             ends[side].run(&mut chance, is_done, side == 0);
-            let (now, frames) = (ends[side].node.now, ends[side].node.frames());
+            let (now, mut frames) = (ends[side].node.now, ends[side].node.frames());
+            frames.retain(|frame| !outages.iter().any(|outage| outage.takes(frame, now.since(start))));
             links[side].send(now, frames);
         }
         let timers = ends.iter().filter_map(|end| end.node.sctp.next_deadline());
@@ -135,9 +139,24 @@ fn run(seed: u64, faults: Faults, messages: u64, a_rwnd_bytes: u32) {
     }
 }
 
+/// A link loses every packet for some time.
+#[derive(Clone, Copy, Debug)]
+struct Outage {
+    link: usize,
+    from_ms: u64,
+    ms: u64,
+}
+
+impl Outage {
+    fn takes(&self, frame: &[u8], now: Nanos) -> bool {
+        let from = Nanos::from_millis(self.from_ms);
+        link_of(frame) == self.link && from <= now && now < from + Nanos::from_millis(self.ms)
+    }
+}
+
 #[test]
 fn messages_cross_a_clean_link() {
-    run(1, Faults { lost: 0, repeated: 0, late: 0, corrupt: 0 }, 300, 512 * 1024);
+    run(1, Faults { lost: 0, repeated: 0, late: 0, corrupt: 0 }, 300, 512 * 1024, &[]);
 }
 
 proptest! {
@@ -149,7 +168,18 @@ proptest! {
         seed: u64, lost in 0u32..250_000, repeated in 0u32..250_000, late in 0u32..300_000,
         corrupt in 0u32..50_000, frames in 4u32..64,
     ) {
-        run(seed, Faults { lost, repeated, late, corrupt }, 60, frames * 2_048);
+        run(seed, Faults { lost, repeated, late, corrupt }, 60, frames * 2_048, &[]);
+    }
+
+    /// RFC 9260 s6.4.1: over two links that fail and return, alone and together.
+    #[test]
+    fn messages_cross_two_links_that_fail(
+        seed: u64, lost in 0u32..100_000, late in 0u32..100_000, frames in 4u32..64,
+        outages in prop::collection::vec((0usize..2, 0u64..3_000, 1u64..2_000), 1..6),
+    ) {
+        let outages: Vec<_> = outages.iter().map(|&(link, from_ms, ms)| Outage { link, from_ms, ms }).collect();
+        let faults = Faults { lost, repeated: 0, late, corrupt: 0 };
+        run(seed, faults, 400, frames * 2_048, &outages);
     }
 }
 

@@ -12,7 +12,7 @@
 use core::net::{IpAddr, SocketAddr};
 
 use arrayvec::ArrayVec;
-use ironwarp_llp::ConnId;
+use ironwarp_llp::{ConnId, ListenerId};
 use ironwarp_net::Path;
 use ironwarp_port::Port;
 use ironwarp_types::{Flow, Nanos};
@@ -112,6 +112,15 @@ impl<P: Port> Sctp<P> {
         self.shared.wheel.arm(slot, association.next_deadline());
     }
 
+    /// Returns the listener on an address. Our addresses are one endpoint: what listens on one of
+    /// them listens on all (RFC 9260 s1.2).
+    pub(super) fn listener_of(&self, local: SocketAddr) -> Option<ListenerId> {
+        let own = &self.shared.config.addresses;
+        let others = own.iter().filter(|_| own.contains(&local.ip()));
+        let others = others.map(|&addr| SocketAddr::new(addr, local.port()));
+        core::iter::once(local).chain(others).find_map(|local| self.listeners.find(local))
+    }
+
     /// Returns the addresses of the sender of an INIT or INIT ACK from `source`, which is the first
     /// one (RFC 9260 s5.1.2). Without own addresses to use beside one, others are ignored.
     pub(super) fn addresses_of(&self, source: IpAddr, init: &Init<'_>) -> Addresses {
@@ -179,6 +188,7 @@ impl<P: Port> Sctp<P> {
         let entry = self.slots.get_mut(slot as usize);
         let Some(association) = entry.and_then(|slot| slot.association.as_mut()) else { return };
         association.paths.forget(flow.remote.ip());
+        self.shared.wheel.arm(slot, association.next_deadline());
         let mut addresses = association.remotes.clone();
         addresses.retain(|remote| *remote != flow.remote.ip());
         self.set_addresses(slot, addresses);

@@ -124,6 +124,7 @@ impl<P: Port> Sctp<P> {
         let local = self.draw_init();
         let association = Association::new(flow, hash, path, None, local, &self.shared.config);
         let slot = self.insert(association).ok_or(ConnectError::Full)?;
+        self.set_addresses(slot, Addresses::from_iter([flow.remote.ip()]));
         self.shared.count(Counter::SctpActiveOpens);
         if let Some((association, mut io)) = self.association_and_io(slot, now, wires) {
             association.enter(State::CookieWait, &mut io);

@@ -11,7 +11,7 @@ use ironwarp_port::{Port, Wires};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
 
-use super::Sctp;
+use super::{Addresses, Sctp};
 use crate::association::{Association, State, cookie_of};
 use crate::config::A_RWND_BYTES_MIN;
 use crate::cookie::Cookie;
@@ -45,20 +45,25 @@ impl<P: Port> Sctp<P> {
         let addresses = self.addresses_of(flow.remote.ip(), &init);
         let found = self.owner_of(flow, &addresses);
         let state = found.and_then(|slot| self.slots.get(slot as usize)?.association.as_ref());
-        if let Some(known) = state.filter(|known| known.state != State::CookieWait) {
-            let mut added = addresses.clone();
-            added.retain(|addr| !known.remotes.contains(addr));
-            if !added.is_empty() {
-                self.shared.count(Counter::SctpDropBadChunk);
-                let mut io = Io { now, wires, shared: &mut self.shared };
-                if io.may_reply() {
-                    io.send_new_addresses(route, added.into_iter());
-                }
-                return;
+        let added = |known: &Association<P::Frame>| {
+            addresses.iter().copied().filter(|addr| !known.remotes.contains(addr)).collect::<Addresses>()
+        };
+        let added = state.filter(|known| known.state != State::CookieWait).map(added);
+        if let Some(added) = added.filter(|added| !added.is_empty()) {
+            self.shared.count(Counter::SctpDropBadChunk);
+            let mut io = Io { now, wires, shared: &mut self.shared };
+            if io.may_reply() {
+                io.send_new_addresses(route, &added);
             }
+            return;
         }
+        // RFC 9260 s5.2.1: in set-up only the address that our user has named is answered.
+        let set_up = state.filter(|known| known.state.is_set_up());
+        let answered = set_up.map(|known| (known.flow, known.paths.current().route.clone()));
+        let (flow, path) = answered.unwrap_or_else(|| (*flow, path.clone()));
+        let route = Route { path: &path, ..route };
         let (local, tie) = match state.map(|known| (known.state, known.local, known.peer)) {
-            None if self.listeners.find(flow.local).is_none() => {
+            None if self.listener_of(flow.local).is_none() => {
                 self.shared.count(Counter::SctpDropNoAssociation);
                 return self.refuse(now, route, None, wires);
             }
@@ -87,7 +92,7 @@ impl<P: Port> Sctp<P> {
             adaptation_code_point: adaptation_code_point(&init),
             others: addresses.into_iter().skip(1).collect(),
         };
-        let octets = cookie.encode(&io.shared.secrets, flow);
+        let octets = cookie.encode(&io.shared.secrets, &flow);
         io.send_init(route, ChunkType::INIT_ACK, &cookie.local, |chunk| {
             chunk.tlv(ParameterType::STATE_COOKIE.0, |value| value.put(&octets));
             write_unrecognized(chunk, ParameterType::UNRECOGNIZED_PARAMETER.0, init.parameters);
@@ -242,7 +247,7 @@ impl<P: Port> Sctp<P> {
         wires: &mut Wires<P>,
         user: &mut impl UpperLayer,
     ) -> Option<u32> {
-        let listener = self.listeners.find(arrived.flow.local);
+        let listener = self.listener_of(arrived.flow.local);
         let mut association = Association::new(
             arrived.flow,
             arrived.hash,

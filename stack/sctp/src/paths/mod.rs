@@ -274,12 +274,20 @@ impl Paths {
         self.others.iter().fold(first, |least, path| least.min(path.congestion.pmdcs()))
     }
 
-    /// RFC 9260 s6.4 and s6.4.1: chooses the path of messages: the first one of the best.
-    fn select(&mut self) {
+    /// RFC 9260 s6.4 and s6.4.1: chooses the path of messages: the first one of the best. Those
+    /// that do not answer take turns, so that the first one to return is found.
+    fn select(&mut self, current_failed: bool) {
+        let count = self.iter().count() as PathId;
+        let turn = |id: PathId| match (id + count - self.current) % count {
+            0 if current_failed => count,
+            distance => distance,
+        };
         let best = self.ids().min_by_key(|&id| {
             let path = self.at(id);
-            // Among those that fail, the one that has failed least: they take turns.
-            (path.rank(), if path.state == PathState::Active { 0 } else { path.errors })
+            match path.state {
+                PathState::Active => (path.rank(), 0, id),
+                _ => (path.rank(), path.errors, turn(id)),
+            }
         });
         self.current = best.unwrap_or(0);
     }
@@ -298,7 +306,7 @@ impl Paths {
         let path = self.at_mut(id);
         let changed = path.on_answer().then_some(path.state);
         if changed.is_some() {
-            self.select();
+            self.select(false);
         }
         changed
     }
@@ -313,7 +321,7 @@ impl Paths {
         if changed == Some(PathState::PotentiallyFailed) && path.heartbeat.is_none() {
             path.heartbeat_at = now;
         }
-        self.select();
+        self.select(id == self.current);
         changed
     }
 

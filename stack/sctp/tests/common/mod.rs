@@ -1,13 +1,15 @@
 //! One node over an in-memory port, and packets that are built and read octet by octet.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ironwarp_arch::crc32c;
 use ironwarp_llp::{Blocked, ConnId, Events, ListenerId, UnitSource};
-use ironwarp_net::{Net, NetConfig, Received, TransportProtocol};
+use ironwarp_net::{Net, NetConfig, Prefix, Received, TransportProtocol};
 use ironwarp_port::memory::{self, FarEnd, MemoryConfig, MemoryControl, MemoryFrame, MemoryPort};
 use ironwarp_port::{Burst, Frame, Wire, Wires};
-use ironwarp_sctp::{AssociationInfo, Message, MessageHeader, Sctp, SctpConfig, State, UpperLayer};
+use ironwarp_sctp::{
+    AssociationInfo, Message, MessageHeader, PathState, Sctp, SctpConfig, State, UpperLayer,
+};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_testkit::Route;
 use ironwarp_types::{Flow, MacAddr, Nanos};
@@ -55,6 +57,7 @@ pub struct Upper {
     pub taken: Vec<(MessageHeader, Vec<u8>)>,
     /// Stream and length of each message that the peer acknowledged.
     pub acked: Vec<(u16, u32)>,
+    pub paths: Vec<(IpAddr, PathState)>,
 }
 
 impl UpperLayer for Upper {
@@ -72,6 +75,10 @@ impl UpperLayer for Upper {
     fn acked(&mut self, _: ConnId, stream: u16, bytes: u32) {
         self.acked.push((stream, bytes));
     }
+
+    fn path(&mut self, _: ConnId, remote: IpAddr, state: PathState) {
+        self.paths.push((remote, state));
+    }
 }
 
 fn mac(host: u8) -> MacAddr {
@@ -82,16 +89,32 @@ pub fn addr(host: u8, port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host], port))
 }
 
+/// The address of a host on one of two links.
+pub fn on_link(link: u8, host: u8) -> IpAddr {
+    IpAddr::from([10, link, 0, host])
+}
+
+/// Settings of a host that uses its addresses on both links.
+pub fn both_links(host: u8) -> SctpConfig {
+    SctpConfig { addresses: vec![on_link(0, host), on_link(1, host)], ..SctpConfig::default() }
+}
+
+/// Returns the link of a frame: that of the address it goes to.
+pub fn link_of(frame: &[u8]) -> usize {
+    frame[31].into()
+}
+
 impl Node {
     pub fn new(host: u8, config: SctpConfig) -> Self {
         config.validate().expect("settings");
         let (port, far) =
             memory::detached(&MemoryConfig { mac: mac(host), mtu_bytes: 1_500, ..MemoryConfig::default() });
         let stats = CoreStats::detached();
-        let net_config = NetConfig {
+        let mut net_config = NetConfig {
             transport: TransportProtocol::SCTP,
             ..NetConfig::new(mac(host), Ipv4Addr::new(10, 0, 0, host), 24, 1_500, [host.into(), 7])
         };
+        net_config.addresses.push(Prefix { addr: on_link(1, host), len: 24 });
         let (control, wire) = (port.control(), Wire::new(port));
         let net = Net::new(net_config, wire.caps(), stats.clone());
         let sctp = Sctp::new(config, net.hasher(), [host.into(), 11], stats.clone());
@@ -174,9 +197,21 @@ impl Node {
         events
     }
 
-    /// Ends the iteration, and returns what was sent.
+    /// Ends the iteration, and returns what was sent. Addresses of peers get their routes.
     pub fn frames(&mut self) -> Vec<Vec<u8>> {
         let mut sent = Vec::new();
+        while let Some((id, remotes)) = self.sctp.pop_unrouted() {
+            for remote in remotes {
+                let IpAddr::V4(remote) = remote else { continue };
+                let [_, link, _, host] = remote.octets();
+                let flow = self.info(id).flow;
+                let flow = Flow {
+                    local: SocketAddr::new(on_link(link, self.host), flow.local.port()),
+                    remote: SocketAddr::new(remote.into(), flow.remote.port()),
+                };
+                self.sctp.add_route(self.now, id, self.net.path_to(&flow, mac(host)));
+            }
+        }
         self.sctp.flush_acks(self.now, &mut self.wires);
         self.check();
         loop {

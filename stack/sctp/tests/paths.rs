@@ -1,0 +1,430 @@
+//! Several addresses of a peer: which are used, when, and for what (RFC 9260 s5.1.2, s5.4, s6.4,
+//! s8.2 and s8.3).
+
+use std::net::IpAddr;
+
+use ironwarp_llp::{ConnId, Events};
+use ironwarp_sctp::{MessageHeader, PathInfo, PathState, SctpConfig, State};
+use ironwarp_stats::Counter;
+use ironwarp_testkit::Route;
+use ironwarp_types::Nanos;
+
+use crate::common::*;
+
+const UNORDERED: MessageHeader = MessageHeader { stream: 0, ppid: 0, is_unordered: true };
+
+/// Two hosts on two links.
+struct Pair {
+    nodes: [Node; 2],
+    ids: [ConnId; 2],
+    is_cut: [bool; 2],
+    /// The types of the chunks that left over each link.
+    sent: [Vec<u8>; 2],
+}
+
+impl Pair {
+    fn new(config: impl Fn(u8) -> SctpConfig) -> Self {
+        let mut nodes = [1, 2].map(|host| Node::new(host, config(host)));
+        nodes[1].listen();
+        let id = nodes[0].connect(2);
+        let mut pair = Pair { nodes, ids: [id; 2], is_cut: [false; 2], sent: [vec![], vec![]] };
+        pair.exchange();
+        let [(id, Events::ESTABLISHED)] = pair.nodes[1].take_events()[..] else { panic!("no association") };
+        pair.ids[1] = id;
+        pair
+    }
+
+    /// Two hosts that have confirmed each other's addresses.
+    fn confirmed(config: impl Fn(u8) -> SctpConfig) -> Self {
+        let mut pair = Pair::new(config);
+        pair.pass(Nanos::from_millis(1));
+        assert_eq!(pair.states(), [[PathState::Active; 2]; 2]);
+        pair.nodes.iter_mut().for_each(|node| node.upper.paths.clear());
+        pair
+    }
+
+    /// Passes frames until there are none. They take no time.
+    fn exchange(&mut self) {
+        loop {
+            let frames = self.nodes.each_mut().map(Node::frames);
+            if frames.iter().all(Vec::is_empty) {
+                return;
+            }
+            for (from, frames) in frames.iter().enumerate() {
+                for frame in frames {
+                    self.sent[link_of(frame)].extend(Sent::read(frame).kinds());
+                    if !self.is_cut[link_of(frame)] {
+                        self.nodes[1 - from].receive(frame);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets time pass, and runs the timers on the way.
+    fn pass(&mut self, time: Nanos) {
+        let end = self.nodes[0].now + time;
+        while self.nodes[0].now < end {
+            let next = self.nodes.iter().filter_map(|node| node.sctp.next_deadline()).min().unwrap_or(end);
+            let now = next.max(self.nodes[0].now + Nanos::from_micros(50)).min(end);
+            for node in &mut self.nodes {
+                node.now = now;
+                node.timers();
+            }
+            self.exchange();
+        }
+    }
+
+    fn paths(&self, side: usize) -> Vec<PathInfo> {
+        self.nodes[side].sctp.paths(self.ids[side]).collect()
+    }
+
+    fn states(&self) -> [[PathState; 2]; 2] {
+        [0, 1].map(|side| {
+            self.paths(side).iter().map(|path| path.state).collect::<Vec<_>>().try_into().expect("two")
+        })
+    }
+
+    /// Sends a message from the first host, and returns how long it takes to be acknowledged.
+    fn send(&mut self) -> Nanos {
+        let start = self.nodes[0].now;
+        self.nodes[1].upper.takes = true;
+        let (taken, acked) = (self.nodes[1].upper.taken.len(), self.nodes[0].upper.acked.len());
+        assert_eq!(self.nodes[0].transmit(self.ids[0], UNORDERED, &[b"message"]).0, 1);
+        self.exchange();
+        while self.nodes[0].upper.acked.len() == acked {
+            self.pass(Nanos::from_millis(1));
+            assert!(self.nodes[0].now.since(start) < Nanos::from_secs(60), "never acknowledged");
+        }
+        assert_eq!(self.nodes[1].upper.taken.len(), taken + 1, "once");
+        self.nodes[0].now.since(start)
+    }
+
+    fn events(&mut self, side: usize) -> Vec<(IpAddr, PathState)> {
+        std::mem::take(&mut self.nodes[side].upper.paths)
+    }
+}
+
+/// RFC 9260 s5.4: an address that the peer has listed gets HEARTBEATs, and nothing else before it
+/// has answered. Both sides learn of it.
+#[test]
+fn a_listed_address_is_confirmed_by_a_heartbeat() {
+    let mut pair = Pair::new(both_links);
+    assert_eq!(pair.states(), [[PathState::Active, PathState::Unconfirmed]; 2]);
+    assert_eq!(pair.sent[1], []);
+    pair.pass(Nanos::from_millis(1));
+    assert_eq!(pair.states(), [[PathState::Active; 2]; 2]);
+    assert_eq!(pair.sent[1], [HEARTBEAT, HEARTBEAT, HEARTBEAT_ACK, HEARTBEAT_ACK]);
+    for (side, host) in [(0, 2), (1, 1)] {
+        assert_eq!(pair.events(side), [(on_link(1, host), PathState::Active)]);
+        assert_eq!(pair.nodes[side].read(Counter::SctpPathsUp), 1);
+        let [first, second] = &pair.paths(side)[..] else { panic!("two paths") };
+        assert_eq!((first.remote, first.is_current), (on_link(0, host), true));
+        assert_eq!((second.remote, second.is_current), (on_link(1, host), false));
+        assert_eq!(second.local, on_link(1, 3 - host));
+    }
+    pair.send();
+    assert!(!pair.sent[1].contains(&DATA), "RFC 9260 s6.4: messages go to the primary path");
+}
+
+/// One that never answers is probed each RTO, later each HB.interval, and costs the association
+/// nothing (RFC 9260 s5.4).
+#[test]
+fn an_address_that_does_not_answer_gets_heartbeats_only() {
+    let mut pair = Pair::new(both_links);
+    pair.is_cut[1] = true;
+    // Probes after 0, 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s.
+    pair.pass(Nanos::from_secs(5));
+    assert_eq!(pair.sent[1].iter().filter(|&&kind| kind == HEARTBEAT).count(), 2 * 5);
+    pair.pass(Nanos::from_secs(60));
+    assert_eq!(pair.states(), [[PathState::Active, PathState::Unconfirmed]; 2]);
+    assert!(pair.sent[1].iter().all(|&kind| kind == HEARTBEAT) && pair.sent[1].len() < 2 * 12);
+    assert_eq!(pair.events(0), []);
+    pair.is_cut[1] = false;
+    pair.pass(Nanos::from_secs(60));
+    assert_eq!(pair.states(), [[PathState::Active; 2]; 2]);
+}
+
+/// RFC 5043 s7.2: without own addresses to use, those of the peer are not.
+#[test]
+fn addresses_are_ignored_unless_several_are_wanted() {
+    let config = |host| if host == 1 { both_links(host) } else { SctpConfig::default() };
+    let mut pair = Pair::new(config);
+    pair.pass(Nanos::from_secs(1));
+    assert_eq!((pair.paths(1).len(), pair.nodes[1].read(Counter::SctpTxHeartbeats)), (1, 0));
+    assert_eq!(pair.paths(0).len(), 1, "it has listed none");
+}
+
+/// RFC 9260 s6.4.1 and RFC 7829 s3: a timeout moves messages to the other path, also those that
+/// were lost, and the first path takes them again when it answers. Nobody counts the path's errors
+/// as the association's.
+#[test]
+fn messages_go_over_the_other_path_while_the_first_one_is_cut() {
+    let mut pair = Pair::confirmed(|host| SctpConfig {
+        association_retries: 2,
+        heartbeat_interval: Nanos::from_millis(100),
+        ..both_links(host)
+    });
+    let quick = pair.send();
+    assert!(quick < Nanos::from_millis(5), "{quick:?}");
+    pair.is_cut[0] = true;
+    let slow = pair.send();
+    assert!(slow < Nanos::from_millis(300), "an RTO, and no more: {slow:?}");
+    assert_eq!(pair.events(0)[0], (on_link(0, 2), PathState::PotentiallyFailed));
+    assert!(pair.paths(0)[1].is_current);
+    for _ in 0..10 {
+        let time = pair.send();
+        assert!(time < Nanos::from_millis(5), "{time:?}");
+    }
+    pair.pass(Nanos::from_secs(30));
+    assert_eq!(pair.events(0), [(on_link(0, 2), PathState::Inactive)]);
+    assert_eq!(
+        (pair.nodes[0].state(pair.ids[0]), pair.paths(0)[0].state),
+        (State::Established, PathState::Inactive)
+    );
+    pair.is_cut[0] = false;
+    pair.pass(Nanos::from_secs(20));
+    assert_eq!(pair.events(0), [(on_link(0, 2), PathState::Active)]);
+    assert!(pair.paths(0)[0].is_current, "the primary path is used again");
+    let before = pair.sent[0].len();
+    pair.send();
+    assert!(pair.sent[0][before..].contains(&DATA));
+}
+
+/// RFC 9260 s8.1: with no path left the peer is given up after Association.Max.Retrans, and goes on
+/// if one of them returns before.
+#[test]
+fn a_peer_without_a_path_is_given_up_and_one_that_returns_is_not() {
+    for is_back in [false, true] {
+        let mut pair =
+            Pair::confirmed(|host| SctpConfig { rto_max: Nanos::from_secs(2), ..both_links(host) });
+        pair.is_cut = [true; 2];
+        pair.nodes[0].transmit(pair.ids[0], UNORDERED, &[b"message"]);
+        pair.pass(Nanos::from_secs(1));
+        assert_eq!(pair.nodes[0].state(pair.ids[0]), State::Established);
+        pair.is_cut[1] = !is_back;
+        pair.pass(Nanos::from_secs(200));
+        let events: Vec<_> = pair.nodes[0].take_events().iter().map(|&(_, events)| events).collect();
+        if is_back {
+            assert_eq!(pair.nodes[0].upper.acked.len(), 1);
+            assert!(pair.paths(0)[1].is_current);
+        } else {
+            assert_eq!(events.last(), Some(&Events::TIMED_OUT));
+        }
+    }
+}
+
+/// A peer at host 1 that a test plays, with an address on each link.
+struct TwoAddresses {
+    node: Node,
+    tag: u32,
+    id: ConnId,
+}
+
+impl TwoAddresses {
+    fn new() -> Self {
+        let mut node = Node::new(2, both_links(2));
+        node.listen();
+        let (tag, cookie) = Peer::cookie(&mut node, &listing(&[[10, 1, 0, 1]]));
+        node.answers(1, &echo(tag, &cookie));
+        let [(id, Events::ESTABLISHED)] = node.take_events()[..] else { panic!("no association") };
+        TwoAddresses { node, tag, id }
+    }
+
+    /// Sends chunks from an address, and returns what is sent for them, with its link.
+    fn send_from(&mut self, link: u8, chunks: &[Vec<u8>]) -> Vec<(usize, Sent)> {
+        let packet = packet([FROM, PORT], self.tag, chunks);
+        self.node.receive(&over(link, 1).packet(132, &packet));
+        self.node.frames().iter().map(|frame| (link_of(frame), Sent::read(frame))).collect()
+    }
+
+    /// Answers the HEARTBEAT to the second address.
+    fn confirm(&mut self) {
+        self.node.pass(Nanos::from_millis(1));
+        let [(1, probe)] = &self.collect()[..] else { panic!("one HEARTBEAT") };
+        assert_eq!(probe.kinds(), [HEARTBEAT]);
+        let value = probe.value().to_vec();
+        assert_eq!(self.send_from(1, &[chunk(HEARTBEAT_ACK, 0, &value)]), []);
+        assert_eq!(self.states(), [PathState::Active; 2]);
+    }
+
+    fn collect(&mut self) -> Vec<(usize, Sent)> {
+        self.node.frames().iter().map(|frame| (link_of(frame), Sent::read(frame))).collect()
+    }
+
+    fn states(&self) -> Vec<PathState> {
+        self.node.sctp.paths(self.id).map(|path| path.state).collect()
+    }
+}
+
+/// From a host to host 2, over a link.
+fn over(link: u8, host: u8) -> Route {
+    Route { ips: [on_link(link, host), on_link(link, 2)], ..Route::v4(host, 2) }
+}
+
+/// An INIT that lists addresses.
+fn listing(addresses: &[[u8; 4]]) -> InitChunk {
+    InitChunk { parameters: addresses.iter().map(|addr| tlv(5, addr)).collect(), ..InitChunk::default() }
+}
+
+/// RFC 9260 s6.4: a SACK goes where the DATA came from, and a HEARTBEAT is answered there, even on
+/// a path that is not confirmed.
+#[test]
+fn a_reply_goes_where_its_cause_came_from() {
+    let mut peer = TwoAddresses::new();
+    let nonce = chunk(HEARTBEAT, 0, &tlv(1, b"nonce"));
+    let [(1, answer)] = &peer.send_from(1, std::slice::from_ref(&nonce))[..] else { panic!("one answer") };
+    assert_eq!(answer.kinds(), [HEARTBEAT_ACK]);
+    // Before it is confirmed, the SACK goes to the other address.
+    let sent = peer.send_from(1, &[data(100, b"a"), nonce.clone(), data(102, b"c")]);
+    let kinds: Vec<_> = sent.iter().map(|(link, sent)| (*link, sent.kinds())).collect();
+    assert_eq!(kinds, [(1, vec![HEARTBEAT_ACK]), (0, vec![SACK])]);
+    peer.confirm();
+    for (n, link) in [1, 0, 1, 1].into_iter().enumerate() {
+        let sent = peer.send_from(link, &[data(103 + n as u32, b"d")]);
+        let kinds: Vec<_> = sent.iter().map(|(link, sent)| (*link, sent.kinds())).collect();
+        assert_eq!(kinds, [(usize::from(link), vec![SACK])]);
+    }
+}
+
+/// RFC 9260 s5.2.2: an INIT that adds an address to an association is refused, and the association
+/// stays. One that lists none but its own is a restart, from any of its addresses.
+#[test]
+fn a_restart_cannot_add_addresses() {
+    let mut peer = TwoAddresses::new();
+    peer.confirm();
+    for (link, listed) in [(0, [10, 1, 0, 3]), (1, [10, 0, 0, 3])] {
+        peer.node.receive(&over(link, 1).packet(132, &listing(&[listed]).packet()));
+        let [(at, refusal)] = &peer.collect()[..] else { panic!("one ABORT") };
+        assert_eq!((*at, refusal.tag, refusal.kinds()), (link.into(), Peer::OWN_TAG, vec![ABORT]));
+        let [(11, value)] = &tlvs(refusal.value())[..] else { panic!("one cause") };
+        assert_eq!(tlvs(value), [(5, listed.to_vec())]);
+    }
+    // From an unknown address, with one of the association.
+    peer.node.receive(&over(0, 3).packet(132, &listing(&[[10, 0, 0, 1]]).packet()));
+    let [(0, refusal)] = &peer.collect()[..] else { panic!("one ABORT") };
+    assert_eq!(refusal.kinds(), [ABORT]);
+    assert_eq!(peer.node.state(peer.id), State::Established);
+    let again = InitChunk { tag: 99, ..listing(&[[10, 0, 0, 1]]) };
+    peer.node.receive(&over(1, 1).packet(132, &again.packet()));
+    let [(1, answer)] = &peer.collect()[..] else { panic!("one INIT ACK") };
+    assert_eq!(answer.kinds(), [INIT_ACK]);
+    let cookie = tlvs(&answer.value()[16..]).into_iter().find(|&(kind, _)| kind == 7).expect("a cookie").1;
+    let reply = packet([FROM, PORT], word(answer.value(), 0), &[chunk(COOKIE_ECHO, 0, &cookie)]);
+    peer.node.receive(&over(1, 1).packet(132, &reply));
+    let events: Vec<_> = peer.node.take_events().into_iter().map(|(_, events)| events).collect();
+    assert_eq!(events, [Events::RESET, Events::ESTABLISHED]);
+}
+
+/// A peer lists the address of another host: it gets HEARTBEATs only, and the host takes it over
+/// when it opens an association (RFC 5062 s3).
+#[test]
+fn an_address_that_belongs_to_another_host_is_its_own() {
+    let mut node = Node::new(2, both_links(2));
+    node.listen();
+    // Host 1 lists an address of host 3.
+    let (tag, cookie) = Peer::cookie(&mut node, &listing(&[[10, 1, 0, 3]]));
+    node.answers(1, &echo(tag, &cookie));
+    let [(first, Events::ESTABLISHED)] = node.take_events()[..] else { panic!("no association") };
+    node.pass(Nanos::from_millis(1));
+    let probes = node.sent();
+    assert_eq!(probes.iter().map(Sent::kinds).collect::<Vec<_>>(), [[HEARTBEAT]]);
+    // Host 3 opens one from that address and the same port.
+    node.receive(&over(1, 3).packet(132, &InitChunk { tag: 77, ..InitChunk::default() }.packet()));
+    let [answer] = &node.sent()[..] else { panic!("one INIT ACK") };
+    assert_eq!((answer.tag, answer.kinds()), (77, vec![INIT_ACK]));
+    let cookie = tlvs(&answer.value()[16..]).into_iter().find(|&(kind, _)| kind == 7).expect("a cookie").1;
+    let reply = packet([FROM, PORT], word(answer.value(), 0), &[chunk(COOKIE_ECHO, 0, &cookie)]);
+    node.receive(&over(1, 3).packet(132, &reply));
+    let [(second, Events::ESTABLISHED)] = node.take_events()[..] else { panic!("no association") };
+    assert_eq!(node.sent().iter().map(Sent::kinds).collect::<Vec<_>>(), [[COOKIE_ACK]]);
+    assert_ne!(first, second);
+    node.pass(Nanos::from_secs(10));
+    assert_eq!(node.sent(), [], "no more HEARTBEATs to it");
+    let message = packet([FROM, PORT], word(answer.value(), 0), &[data(100, b"mine")]);
+    node.receive(&over(1, 3).packet(132, &message));
+    assert_eq!(node.read_all(second).len(), 1);
+    assert_eq!(node.state(first), State::Established);
+}
+
+/// RFC 9260 s5.2.1: an INIT from another address of the host that we connect to is answered at the
+/// address that our user has named, if the INIT lists it.
+#[test]
+fn a_collision_is_answered_at_the_address_that_the_user_named() {
+    let mut node = Node::new(2, both_links(2));
+    let id = node.connect_from(PORT, addr(1, FROM), 1);
+    let [init] = &node.sent()[..] else { panic!("one INIT") };
+    node.receive(&over(1, 1).packet(132, &listing(&[[10, 0, 0, 1]]).packet()));
+    let [frame] = &node.frames()[..] else { panic!("one INIT ACK") };
+    let answer = Sent::read(frame);
+    assert_eq!((link_of(frame), answer.tag, answer.kinds()), (0, Peer::OWN_TAG, vec![INIT_ACK]));
+    assert_eq!(answer.value()[..4], init.value()[..4], "our tag");
+    assert_eq!(node.state(id), State::CookieWait);
+    // Without that address the INIT concerns another association, which nobody listens for.
+    node.receive(&over(1, 1).packet(132, &InitChunk::default().packet()));
+    assert_eq!(node.sent().iter().map(Sent::kinds).collect::<Vec<_>>(), [[ABORT]]);
+}
+
+/// RFC 9260 s5.2.1: once INIT ACK has told the addresses of the peer, its INIT cannot add one.
+#[test]
+fn a_collision_cannot_add_addresses() {
+    let mut node = Node::new(2, both_links(2));
+    let id = node.connect_from(PORT, addr(1, FROM), 1);
+    let [init] = &node.sent()[..] else { panic!("one INIT") };
+    let answer = InitChunk { parameters: vec![tlv(7, b"cookie")], ..InitChunk::default() }.build(INIT_ACK);
+    let answer = packet([FROM, PORT], word(init.value(), 0), &[answer]);
+    assert_eq!(node.answers(1, &answer)[0].kinds(), [COOKIE_ECHO]);
+    let refusal = node.answers(1, &listing(&[[10, 1, 0, 1]]).packet());
+    assert_eq!(refusal.iter().map(Sent::kinds).collect::<Vec<_>>(), [[ABORT]]);
+    let [(11, value)] = &tlvs(refusal[0].value())[..] else { panic!("one cause") };
+    assert_eq!(tlvs(value), [(5, vec![10, 1, 0, 1])]);
+    assert_eq!(node.state(id), State::CookieEchoed);
+    let same = node.answers(1, &InitChunk::default().packet());
+    assert_eq!(same.iter().map(Sent::kinds).collect::<Vec<_>>(), [[INIT_ACK]]);
+}
+
+/// Addresses that cannot be a peer's, those given twice and those beyond four are ignored, and
+/// those of a family that this host does not have. The types that the peer supports do not matter.
+#[test]
+fn the_addresses_of_a_peer_are_bounded() {
+    let mut node = Node::new(2, both_links(2));
+    node.listen();
+    let mut addresses = vec![[0, 0, 0, 0], [127, 0, 0, 1], [224, 0, 0, 1], [10, 0, 0, 1], [10, 1, 0, 9]];
+    addresses.extend((0..100).map(|n| [10, 1, 1, n]));
+    let mut init = listing(&addresses);
+    init.parameters.insert(0, tlv(6, &[0xfd; 16]));
+    init.parameters.insert(0, tlv(12, &[0, 6]));
+    let (tag, cookie) = Peer::cookie(&mut node, &init);
+    node.receive(&Route::v4(1, 2).packet(132, &echo(tag, &cookie)));
+    let (_, remotes) = node.sctp.pop_unrouted().expect("addresses without a route");
+    let expected: Vec<IpAddr> = vec![on_link(1, 9), [10, 1, 1, 0].into(), [10, 1, 1, 1].into()];
+    assert_eq!(remotes[..], expected[..]);
+    // 3 more addresses of the peer on one link, and 4 on the other.
+    assert_eq!(node.sctp.resource_usage().flows, 8);
+}
+
+/// RFC 9260 s3.3.10.11 and s3.3.3: addresses of the wrong length end the attempt.
+#[test]
+fn a_short_address_parameter_is_refused() {
+    let mut node = Node::new(2, both_links(2));
+    node.listen();
+    for bytes in [0, 3, 5] {
+        let init = InitChunk { parameters: vec![tlv(5, &vec![10; bytes])], ..InitChunk::default() };
+        let [refusal] = &node.answers(1, &init.packet())[..] else { panic!("one ABORT") };
+        assert_eq!(refusal.kinds(), [ABORT]);
+    }
+    assert_eq!(node.associations(), 0);
+}
+
+/// The windows of each path are its own: a timeout on one shrinks its window, and not that of the
+/// other (RFC 9260 s7.2).
+#[test]
+fn each_path_has_its_own_window() {
+    let mut pair = Pair::confirmed(both_links);
+    let before: Vec<_> = pair.paths(0).iter().map(|path| path.cwnd_bytes).collect();
+    pair.is_cut[0] = true;
+    pair.send();
+    let after: Vec<_> = pair.paths(0).iter().map(|path| path.cwnd_bytes).collect();
+    assert!(after[0] < before[0] && after[1] == before[1], "{before:?} {after:?}");
+    assert_eq!(pair.paths(0)[0].flight_bytes, 0, "it is in flight on the path that it was sent again on");
+}
