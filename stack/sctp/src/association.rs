@@ -246,7 +246,9 @@ impl<F: Frame> Association<F> {
 
     /// Returns where packets over a path go.
     pub(crate) fn route_of(&self, id: PathId) -> Route<'_> {
-        Route { path: &self.paths.at(id).route, ports: self.flow.ports(), tag: self.peer.tag }
+        let path = self.paths.at(id);
+        let route = Route::new(&path.route, self.flow.ports(), self.peer.tag);
+        Route { mtu_bytes: path.mtu_bytes(), ..route }
     }
 
     /// RFC 9260 s6.4: returns where a SACK goes: where the DATA came from, if that path works.

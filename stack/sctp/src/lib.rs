@@ -11,7 +11,7 @@
 //! | receiving | DATA of one chunk a message, unordered and ordered; TSN map, SACK, receive window |
 //! | sending | messages pulled packet by packet, windows, congestion control, fast retransmit, T3-rtx |
 //! | several paths | addresses in INIT and INIT ACK, confirmation, failure and return of a path |
-//! | path MTU discovery | not yet |
+//! | path MTU discovery | probes of HEARTBEAT and PAD, reports of routers, black holes |
 //!
 //! Not planned: dynamic addresses (RFC 5061 but for the indication), authentication (RFC 4895),
 //! partial reliability (RFC 3758), fragments of messages: a DDP segment fits a packet.

@@ -86,9 +86,25 @@ pub(crate) struct Io<'a, P: Port> {
 #[derive(Clone, Copy)]
 pub(crate) struct Route<'a> {
     pub(crate) path: &'a Path,
+    /// The largest IP packet, in bytes. No more than that of `path`.
+    pub(crate) mtu_bytes: u16,
+    /// Routers may fragment the packet.
+    pub(crate) may_fragment: bool,
     /// The local and the remote port.
     pub(crate) ports: [u16; 2],
     pub(crate) tag: u32,
+}
+
+impl<'a> Route<'a> {
+    pub(crate) fn new(path: &'a Path, ports: [u16; 2], tag: u32) -> Self {
+        Route { path, mtu_bytes: path.mtu_bytes(), may_fragment: false, ports, tag }
+    }
+
+    /// Returns the length of the largest frame.
+    fn frame_bytes_max(&self) -> usize {
+        let unused = self.path.mtu_bytes().saturating_sub(self.mtu_bytes);
+        self.path.frame_bytes_max() - usize::from(unused)
+    }
 }
 
 impl<P: Port> Io<'_, P> {
@@ -105,12 +121,12 @@ impl<P: Port> Io<'_, P> {
         route: Route<'_>,
         write: impl FnOnce(&mut PacketWriter<'_>, &mut Shared<P::Frame>) -> R,
     ) -> Option<(SealedOf<P>, R)> {
-        let Route { path, ports, tag } = route;
+        let Route { path, ports, tag, may_fragment, .. } = route;
         let Some(mut frame) = self.wires.at_mut(path.port()).alloc() else {
             self.shared.count(Counter::SctpTxNoBuffer);
             return None;
         };
-        frame.resize(frame.capacity().min(path.frame_bytes_max()));
+        frame.resize(frame.capacity().min(route.frame_bytes_max()));
         let room = frame.bytes_mut().get_mut(path.header_bytes()..).unwrap_or_default();
         let mut packet = PacketWriter::new(room, ports, tag)?;
         let result = write(&mut packet, self.shared);
@@ -118,6 +134,9 @@ impl<P: Port> Io<'_, P> {
         frame.resize(path.header_bytes() + packet_bytes);
         self.shared.ident = self.shared.ident.wrapping_add(1);
         let meta = path.write_ip(frame.bytes_mut(), self.shared.ident);
+        if may_fragment {
+            path.allow_fragments(frame.bytes_mut());
+        }
         Some((frame.seal(meta), result))
     }
 

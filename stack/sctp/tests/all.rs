@@ -6,6 +6,7 @@ mod forged;
 mod heartbeat;
 mod lossy_data;
 mod lossy_pair;
+mod path_mtu;
 mod paths;
 mod receiving;
 mod sending;

@@ -1,13 +1,13 @@
 //! Several addresses of a peer: which are used, when, and for what (RFC 9260 s5.1.2, s5.4, s6.4,
 //! s8.2 and s8.3).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ironwarp_llp::{ConnId, Events};
 use ironwarp_sctp::{MessageHeader, PathInfo, PathState, SctpConfig, State};
 use ironwarp_stats::Counter;
 use ironwarp_testkit::Route;
-use ironwarp_types::Nanos;
+use ironwarp_types::{Flow, Nanos};
 
 use crate::common::*;
 
@@ -427,4 +427,30 @@ fn each_path_has_its_own_window() {
     let after: Vec<_> = pair.paths(0).iter().map(|path| path.cwnd_bytes).collect();
     assert!(after[0] < before[0] && after[1] == before[1], "{before:?} {after:?}");
     assert_eq!(pair.paths(0)[0].flight_bytes, 0, "it is in flight on the path that it was sent again on");
+}
+
+/// RFC 9260 s7.3: each path has its own MTU, and messages fit all of them.
+#[test]
+fn messages_fit_the_smallest_mtu_of_the_paths() {
+    let mut peer = TwoAddresses::new();
+    peer.confirm();
+    let flow = |link| Flow {
+        local: SocketAddr::new(on_link(link, 2), PORT),
+        remote: SocketAddr::new(on_link(link, 1), FROM),
+    };
+    let message = [7; 1_452];
+    for (link, mtu_bytes, bytes) in [(0, 1_400, 1_352), (1, 1_200, 1_152)] {
+        assert!(peer.node.sctp.on_too_big(
+            peer.node.now,
+            &flow(link),
+            Peer::OWN_TAG,
+            mtu_bytes,
+            &mut peer.node.wires
+        ));
+        assert_eq!(peer.node.transmit(peer.id, UNORDERED, &[&message[..=bytes]]).0, 0);
+        assert_eq!(peer.node.transmit(peer.id, UNORDERED, &[&message[..bytes]]).0, 1);
+        let [(0, sent)] = &peer.collect()[..] else { panic!("one packet on the primary path") };
+        let acked = SentData::all(std::slice::from_ref(sent))[0].tsn;
+        peer.send_from(0, &[sack(acked, 1 << 20, &[])]);
+    }
 }

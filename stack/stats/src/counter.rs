@@ -151,6 +151,8 @@ counters! {
         SctpPassiveOpens = "sctp_passive_opens": "Associations that a peer began.",
         SctpEstablished = "sctp_established": "Set-ups completed.",
         SctpRestarts = "sctp_restarts": "Associations that ended because their peer restarted.",
+        SctpPathMtuLowered = "sctp_path_mtu_lowered": "Paths whose packets became smaller.",
+        SctpTxMtuProbes = "sctp_tx_mtu_probes": "Probes of the path MTU sent.",
         SctpPathsDown = "sctp_paths_down": "Addresses of peers that did not answer any more.",
         SctpPathsUp = "sctp_paths_up": "Addresses of peers that were confirmed, or that answered again.",
         SctpTimeoutAborts = "sctp_timeout_aborts": "Associations and attempts given up because the peer was silent.",

@@ -132,6 +132,21 @@ impl Path {
         TxMeta { l2_bytes, l3_bytes, l4_bytes: 0, offloads: TxOffloads::empty() }
     }
 
+    /// Has routers fragment an IPv4 packet that [`Path::write_ip`] has written, if it is too large
+    /// for a link. An IPv6 packet stays as it is.
+    pub fn allow_fragments(&self, frame: &mut [u8]) {
+        let headers = frame.get_mut(..self.header_bytes());
+        let ip = headers.and_then(|headers| headers.last_chunk_mut::<IPV4_BYTES>());
+        if let Some([_, _, _, _, _, _, flags, _, _, _, c0, c1, ..]) = ip
+            && !self.flags.contains(Flags::IPV6)
+        {
+            // RFC 1624 s3, equation 3.
+            let sum = u32::from(!u16::from_be_bytes([*c0, *c1])) + u32::from(!(u16::from(*flags) << 8));
+            *flags = 0;
+            [*c0, *c1] = (!checksum::fold(sum)).to_be_bytes();
+        }
+    }
+
     /// Returns whether [`Path::write_fast`] writes the headers of this path: IPv4 without a VLAN
     /// tag.
     #[inline(always)]

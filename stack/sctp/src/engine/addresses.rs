@@ -14,7 +14,7 @@ use core::net::{IpAddr, SocketAddr};
 use arrayvec::ArrayVec;
 use ironwarp_llp::{ConnId, ListenerId};
 use ironwarp_net::Path;
-use ironwarp_port::Port;
+use ironwarp_port::{Port, Wires};
 use ironwarp_types::{Flow, Nanos};
 
 use super::{Sctp, association_of};
@@ -78,6 +78,26 @@ impl<P: Port> Sctp<P> {
             association.paths.add(route, now, config);
             self.shared.wheel.arm(id.slot, association.next_deadline());
         }
+    }
+
+    /// RFC 9260 appendix C: a router reports that a packet was too large for its next link. `tag`
+    /// is that of the quoted packet. Returns whether packets respect the MTU now.
+    pub fn on_too_big(
+        &mut self,
+        now: Nanos,
+        flow: &Flow,
+        tag: u32,
+        mtu_bytes: u16,
+        wires: &mut Wires<P>,
+    ) -> bool {
+        let found = self.find(self.hasher.hash(flow), flow);
+        let Some((association, mut io)) = found.and_then(|slot| self.association_and_io(slot, now, wires))
+        else {
+            return false;
+        };
+        let id = association.paths.find(flow.remote.ip());
+        let is_ours = tag != 0 && tag == association.peer.tag;
+        id.filter(|_| is_ours).is_some_and(|id| association.on_too_big(&mut io, id, mtu_bytes))
     }
 
     /// Returns the paths of an association, that of its set-up first.

@@ -298,7 +298,7 @@ impl<P: Port> Sctp<P> {
         let part = self.slots.get_mut(from as usize..(end as usize).min(self.slots.len()))?;
         for association in part.iter_mut().filter_map(|slot| slot.association.as_mut()) {
             for path in association.paths.iter_mut() {
-                let mtu_bytes = path.route.mtu_bytes();
+                let mtu_bytes = path.mtu_bytes();
                 update(&mut path.route, mtu_bytes);
             }
         }
@@ -346,6 +346,7 @@ impl<P: Port> Sctp<P> {
         if association.on_rtx_timeouts(&mut io, user) || association.on_heartbeat_timers(&mut io, user) {
             return self.time_out(slot, user);
         }
+        association.on_mtu_timers(&mut io);
         if association.timers.ack <= now {
             association.timers.ack = Nanos::MAX;
             association.schedule_ack(&mut io.shared.acks);

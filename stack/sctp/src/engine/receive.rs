@@ -66,7 +66,7 @@ impl<P: Port> Sctp<P> {
             (_, None) => {
                 let (path, ports) = (path(), arrived.flow.ports());
                 let mut io = Io { now, wires, shared: &mut self.shared };
-                Self::on_no_association(view, Route { path: &path, ports, tag: view.tag }, &mut io);
+                Self::on_no_association(view, Route::new(&path, ports, view.tag), &mut io);
             }
         }
     }

@@ -37,7 +37,7 @@ impl<P: Port> Sctp<P> {
             return self.shared.count(Counter::SctpDropBadChunk);
         };
         let path = path();
-        let route = Route { path: &path, ports: flow.ports(), tag: init.fixed.tag };
+        let route = Route::new(&path, flow.ports(), init.fixed.tag);
         if let Some(cause) = refusal(&init) {
             self.shared.count(Counter::SctpDropBadChunk);
             return self.refuse(now, route, cause, wires);
@@ -61,7 +61,7 @@ impl<P: Port> Sctp<P> {
         let set_up = state.filter(|known| known.state.is_set_up());
         let answered = set_up.map(|known| (known.flow, known.paths.current().route.clone()));
         let (flow, path) = answered.unwrap_or_else(|| (*flow, path.clone()));
-        let route = Route { path: &path, ..route };
+        let route = Route::new(&path, flow.ports(), init.fixed.tag);
         let (local, tie) = match state.map(|known| (known.state, known.local, known.peer)) {
             None if self.listener_of(flow.local).is_none() => {
                 self.shared.count(Counter::SctpDropNoAssociation);
@@ -262,7 +262,7 @@ impl<P: Port> Sctp<P> {
         let slot = if listener.is_some() { self.insert(association) } else { None };
         let Some(slot) = slot else {
             self.shared.count(Counter::SctpDropNoRoom);
-            let route = Route { path: &path, ports: arrived.flow.ports(), tag: cookie.peer.tag };
+            let route = Route::new(&path, arrived.flow.ports(), cookie.peer.tag);
             self.refuse(now, route, Some(CauseCode::OUT_OF_RESOURCE), wires);
             return None;
         };
@@ -285,7 +285,7 @@ impl<P: Port> Sctp<P> {
         let mut io = Io { now, wires, shared: &mut self.shared };
         if io.may_reply() {
             let error = Some((CauseCode::STALE_COOKIE, &[0; 4][..]));
-            let route = Route { path, ports: flow.ports(), tag: cookie.peer.tag };
+            let route = Route::new(path, flow.ports(), cookie.peer.tag);
             Replies { error, ..Replies::default() }.send(&mut io, route);
         }
     }

@@ -10,8 +10,8 @@ use ironwarp_types::Nanos;
 use super::{ChunkState, Probe};
 use crate::association::Association;
 use crate::message::UpperLayer;
-use crate::output::Io;
-use crate::packet::{ChunkType, PacketWriter};
+use crate::output::{Io, Route};
+use crate::packet::{COMMON_HEADER_BYTES, ChunkType, PacketWriter};
 use crate::paths::PathId;
 
 impl<F: Frame> Association<F> {
@@ -29,7 +29,11 @@ impl<F: Frame> Association<F> {
         if !is_open && !self.outbound.fast_retransmit {
             return Err(Blocked::Congestion);
         }
+        // RFC 9260 s6.9: a chunk that was sent before the MTU shrank.
         let route = self.route_of(id);
+        let least = first_lost.size() as usize + COMMON_HEADER_BYTES + route.path.ip_bytes();
+        let may_fragment = least > usize::from(route.mtu_bytes);
+        let route = Route { mtu_bytes: route.mtu_bytes.max(least as u16), may_fragment, ..route };
         let port = route.path.port();
         let (mut sent, mut bytes, mut size) = (0, 0, 0);
         let mut has_first = false;
@@ -111,6 +115,7 @@ impl<F: Frame> Association<F> {
             }
             self.on_path_error(io, id, user);
         }
+        self.look_for_black_hole(io, id);
         self.mark_all_lost(io, id);
         self.send_all_lost(io);
         self.run_rtx_timer(io.now);

@@ -39,6 +39,8 @@ impl ChunkType {
     pub const COOKIE_ECHO: Self = ChunkType(10);
     pub const COOKIE_ACK: Self = ChunkType(11);
     pub const SHUTDOWN_COMPLETE: Self = ChunkType(14);
+    /// RFC 4820 s3.
+    pub const PAD: Self = ChunkType(0x84);
 }
 
 /// A chunk as it lies in its packet.

@@ -72,6 +72,12 @@ impl<'a> PacketWriter<'a> {
         Some(start..start + usize::from(length))
     }
 
+    /// Appends a PAD chunk that makes the packet `packet_bytes` long, if there is room.
+    pub fn pad_to(&mut self, packet_bytes: usize) {
+        let padding = packet_bytes.saturating_sub(COMMON_HEADER_BYTES + self.used + CHUNK_HEADER_BYTES);
+        self.chunk(ChunkType::PAD, 0, |chunk| chunk.put_zeroes(padding & !(ALIGNMENT - 1)));
+    }
+
     /// Returns whether a chunk with a value of so many bytes fits.
     pub fn has_room(&self, value_bytes: usize) -> bool {
         self.chunks.len() - self.used >= padded(CHUNK_HEADER_BYTES + value_bytes)
@@ -101,6 +107,16 @@ impl ChunkWriter<'_> {
             Some(place) => {
                 place.copy_from_slice(octets);
                 self.used += octets.len();
+            }
+            None => self.fits = false,
+        }
+    }
+
+    fn put_zeroes(&mut self, count: usize) {
+        match self.room.get_mut(self.used..).and_then(|room| room.get_mut(..count)) {
+            Some(place) => {
+                place.fill(0);
+                self.used += count;
             }
             None => self.fits = false,
         }

@@ -35,6 +35,12 @@ impl Congestion {
         self.pmdcs
     }
 
+    /// The size of packets changes. The window stays, and takes at least one packet.
+    pub(crate) fn set_pmdcs(&mut self, pmdcs: u32) {
+        self.pmdcs = pmdcs;
+        self.cwnd = self.cwnd.max(pmdcs);
+    }
+
     /// A SACK acknowledges chunks of `acked` bytes for the first time. `flight` was outstanding
     /// before it.
     pub(crate) fn on_acked(&mut self, acked: u32, flight: u32, in_fast_recovery: bool) {

@@ -29,14 +29,26 @@ const INFO_BYTES: usize = 12;
 /// A HEARTBEAT that is not answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heartbeat {
-    info: [u8; INFO_BYTES],
+    pub(super) info: [u8; INFO_BYTES],
     sent_at: Nanos,
 }
 
+impl Heartbeat {
+    /// Draws the nonce of a HEARTBEAT that is sent now.
+    pub(super) fn new<P: Port>(io: &mut Io<'_, P>, id: PathId) -> Self {
+        let (nonce_high, nonce_low) = io.shared.secrets.draw();
+        let ([a, b, c, d], [e, f, g, h]) = (nonce_high.to_be_bytes(), nonce_low.0.to_be_bytes());
+        Heartbeat { info: [a, b, c, d, e, f, g, h, 0, 0, 0, id], sent_at: io.now }
+    }
+}
+
 impl<F: Frame> Association<F> {
-    /// Has HEARTBEATs sent on all paths from now on.
+    /// Has HEARTBEATs sent on all paths from now on, and looks for a larger MTU.
     pub(crate) fn start_heartbeats<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) {
-        self.paths.ids().for_each(|id| self.start_heartbeat(io, id, io.now));
+        for id in self.paths.ids() {
+            self.start_heartbeat(io, id, io.now);
+            self.start_mtu_search(io, id);
+        }
     }
 
     /// Has the next HEARTBEAT sent when nothing is sent from `since` on.
@@ -93,17 +105,15 @@ impl<F: Frame> Association<F> {
             self.start_heartbeat(io, id, since);
             return false;
         }
-        let (nonce_high, nonce_low) = io.shared.secrets.draw();
-        let ([a, b, c, d], [e, f, g, h]) = (nonce_high.to_be_bytes(), nonce_low.0.to_be_bytes());
-        let info = [a, b, c, d, e, f, g, h, 0, 0, 0, id];
+        let heartbeat = Heartbeat::new(io, id);
         io.send(self.route_of(id), |packet| {
             packet.chunk(ChunkType::HEARTBEAT, 0, |chunk| {
-                chunk.tlv(ParameterType::HEARTBEAT_INFO.0, |value| value.put(&info));
+                chunk.tlv(ParameterType::HEARTBEAT_INFO.0, |value| value.put(&heartbeat.info));
             });
         });
         io.shared.count(Counter::SctpTxHeartbeats);
         let path = self.paths.at_mut(id);
-        path.heartbeat = Some(Heartbeat { info, sent_at: io.now });
+        path.heartbeat = Some(heartbeat);
         path.heartbeat_at = io.now + path.rtt.rto();
         false
     }
@@ -117,6 +127,9 @@ impl<F: Frame> Association<F> {
     ) {
         let info = value.split_first_chunk::<4>().map(|(_, info)| info);
         let id = info.and_then(<[u8]>::last).copied().unwrap_or(PathId::MAX);
+        if self.on_probe_answered(io.now, id, info.unwrap_or_default()) {
+            return self.arm(io);
+        }
         let is_answered = |sent: &mut Heartbeat| info == Some(&sent.info[..]);
         let Some(sent) = self.paths.at_mut(id).heartbeat.take_if(is_answered) else {
             return io.shared.count(Counter::SctpDropUnexpectedChunk);
@@ -126,7 +139,11 @@ impl<F: Frame> Association<F> {
         if self.outbound.is_all_acked() {
             self.outbound.clear_errors();
         }
+        let was_confirmed = self.paths.at(id).state != PathState::Unconfirmed;
         self.on_path_answer(io, id, user);
+        if !was_confirmed {
+            self.start_mtu_search(io, id);
+        }
         self.start_heartbeat(io, id, io.now);
         self.arm(io);
     }

@@ -14,6 +14,7 @@
 
 mod congestion;
 mod heartbeat;
+mod mtu;
 
 use arrayvec::ArrayVec;
 use core::net::IpAddr;
@@ -26,6 +27,7 @@ use crate::SctpConfig;
 use crate::packet::COMMON_HEADER_BYTES;
 use congestion::Congestion;
 use heartbeat::Heartbeat;
+use mtu::PathMtu;
 
 /// The addresses of a peer that an association uses. Others are ignored.
 pub(crate) const PATHS_MAX: usize = 4;
@@ -73,12 +75,14 @@ pub(crate) struct PathTo {
     heartbeat: Option<Heartbeat>,
     /// The next HEARTBEAT, or the end of the wait for its answer.
     heartbeat_at: Nanos,
+    mtu: PathMtu,
 }
 
 impl PathTo {
     fn new(route: Path, state: PathState, config: &SctpConfig) -> Self {
+        let mtu = PathMtu::new(&route);
         PathTo {
-            congestion: Congestion::new(pmdcs(&route), route.local_addr().is_ipv6()),
+            congestion: Congestion::new(pmdcs(&route, mtu.confirmed()), route.local_addr().is_ipv6()),
             route,
             state,
             rtt: Rtt::new(config.rto_initial, config.rto_max),
@@ -91,6 +95,7 @@ impl PathTo {
             rtx_at: Nanos::MAX,
             heartbeat: None,
             heartbeat_at: Nanos::MAX,
+            mtu,
         }
     }
 
@@ -152,6 +157,11 @@ impl PathTo {
         self.state != before
     }
 
+    /// Returns the largest IP packet that is known to pass.
+    pub(crate) fn mtu_bytes(&self) -> u16 {
+        self.mtu.confirmed()
+    }
+
     /// Returns whether it is probed each timeout, and not as an idle path.
     fn is_probed(&self, config: &SctpConfig) -> bool {
         matches!(self.state, PathState::Unconfirmed | PathState::PotentiallyFailed)
@@ -169,10 +179,10 @@ impl PathTo {
     }
 }
 
-/// RFC 9260 s2.3: the largest DATA chunk of a path, in whole words.
-fn pmdcs(route: &Path) -> u32 {
+/// RFC 9260 s2.3: the largest DATA chunk that fits an IP packet of `mtu_bytes`, in whole words.
+fn pmdcs(route: &Path, mtu_bytes: u16) -> u32 {
     let headers = route.ip_bytes() + COMMON_HEADER_BYTES;
-    u32::try_from(usize::from(route.mtu_bytes()).saturating_sub(headers) & !3).unwrap_or(0)
+    u32::try_from(usize::from(mtu_bytes).saturating_sub(headers) & !3).unwrap_or(0)
 }
 
 /// The paths of one association.
@@ -206,6 +216,7 @@ impl Paths {
         if let Some(id) = self.find(remote) {
             let path = self.at_mut(id);
             (path.heartbeat, path.heartbeat_at) = (None, Nanos::MAX);
+            path.mtu.stop();
         }
     }
 
@@ -260,18 +271,19 @@ impl Paths {
 
     /// Returns when the next timer of a path expires.
     pub(crate) fn next_deadline(&self) -> Nanos {
-        let deadline = |path: &PathTo| path.rtx_at.min(path.heartbeat_at);
+        let deadline = |path: &PathTo| path.rtx_at.min(path.heartbeat_at).min(path.mtu.at);
         match self.others.is_empty() {
             true => deadline(&self.first),
             false => self.iter().map(deadline).min().unwrap_or(Nanos::MAX),
         }
     }
 
-    /// Returns the largest DATA chunk that fits a packet of any path: one may have to take the
-    /// chunks of another.
+    /// Returns the largest DATA chunk that fits a packet of any confirmed path: one may have to
+    /// take the chunks of another.
     pub(crate) fn pmdcs(&self) -> u32 {
         let first = self.first.congestion.pmdcs();
-        self.others.iter().fold(first, |least, path| least.min(path.congestion.pmdcs()))
+        let confirmed = self.others.iter().filter(|path| path.state != PathState::Unconfirmed);
+        confirmed.fold(first, |least, path| least.min(path.congestion.pmdcs()))
     }
 
     /// RFC 9260 s6.4 and s6.4.1: chooses the path of messages: the first one of the best. Those
@@ -332,6 +344,9 @@ impl Paths {
     }
 
     pub(crate) fn stop_heartbeats(&mut self) {
-        self.iter_mut().for_each(|path| (path.heartbeat, path.heartbeat_at) = (None, Nanos::MAX));
+        for path in self.iter_mut() {
+            (path.heartbeat, path.heartbeat_at) = (None, Nanos::MAX);
+            path.mtu.stop();
+        }
     }
 }

@@ -14,7 +14,8 @@ use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_testkit::Route;
 use ironwarp_types::{Flow, MacAddr, Nanos};
 
-/// The chunk types, as RFC 9260 s3.2 numbers them.
+/// The chunk types, as RFC 9260 s3.2 and RFC 4820 s3 number them.
+pub const PAD: u8 = 0x84;
 pub const DATA: u8 = 0;
 pub const INIT: u8 = 1;
 pub const INIT_ACK: u8 = 2;
@@ -106,13 +107,17 @@ pub fn link_of(frame: &[u8]) -> usize {
 
 impl Node {
     pub fn new(host: u8, config: SctpConfig) -> Self {
+        Node::with_mtu(host, config, 1_500)
+    }
+
+    pub fn with_mtu(host: u8, config: SctpConfig, mtu_bytes: u16) -> Self {
         config.validate().expect("settings");
         let (port, far) =
-            memory::detached(&MemoryConfig { mac: mac(host), mtu_bytes: 1_500, ..MemoryConfig::default() });
+            memory::detached(&MemoryConfig { mac: mac(host), mtu_bytes, ..MemoryConfig::default() });
         let stats = CoreStats::detached();
         let mut net_config = NetConfig {
             transport: TransportProtocol::SCTP,
-            ..NetConfig::new(mac(host), Ipv4Addr::new(10, 0, 0, host), 24, 1_500, [host.into(), 7])
+            ..NetConfig::new(mac(host), Ipv4Addr::new(10, 0, 0, host), 24, mtu_bytes, [host.into(), 7])
         };
         net_config.addresses.push(Prefix { addr: on_link(1, host), len: 24 });
         let (control, wire) = (port.control(), Wire::new(port));
@@ -147,7 +152,7 @@ impl Node {
     }
 
     pub fn receive(&mut self, frame: &[u8]) {
-        let frame = MemoryFrame::detached(frame, 2_048);
+        let frame = MemoryFrame::detached(frame, frame.len().max(2_048));
         let (now, net) = (self.now, &mut self.net);
         if let Some(Received::Packet(packet)) = net.on_frame(now, frame, self.wires.first_mut()) {
             let (flow, mac) = (packet.flow, packet.remote_mac);

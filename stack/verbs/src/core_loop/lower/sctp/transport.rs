@@ -16,7 +16,7 @@ use ironwarp_llp::{
     Abort, Arrival, ConnId, ConnectError, ConnectionInfo, Events, ListenError, ListenerId, NoBytes,
     PathErrorOutcome, PayloadReader, Progress, ResourceUsage, Timeouts, Transmitted, Transport, UnitSource,
 };
-use ironwarp_net::{FlowHasher, IcmpError, Net, Packet, Path};
+use ironwarp_net::{FlowHasher, IcmpError, IcmpErrorKind, Net, Packet, Path};
 use ironwarp_port::{Port, Wires};
 use ironwarp_sctp::{MessageHeader, Sctp, SctpConfig, State};
 use ironwarp_stats::CoreStats;
@@ -429,8 +429,15 @@ impl<P: Port> Transport for SctpSessions<P> {
         self.table.pop_events()
     }
 
-    fn on_path_error(&mut self, _: Nanos, _: &IcmpError, _: &mut Wires<P>) -> PathErrorOutcome {
-        PathErrorOutcome::default()
+    /// Of unreachable hosts, retransmissions find out.
+    fn on_path_error(&mut self, now: Nanos, error: &IcmpError, wires: &mut Wires<P>) -> PathErrorOutcome {
+        let mtu_accepted = match error.kind {
+            IcmpErrorKind::TooBig { mtu_bytes } => {
+                self.engine.on_too_big(now, &error.flow, error.quoted, mtu_bytes, wires)
+            }
+            IcmpErrorKind::Hard | IcmpErrorKind::Soft => false,
+        };
+        PathErrorOutcome { events: None, mtu_accepted }
     }
 
     fn on_timers(&mut self, now: Nanos, wires: &mut Wires<P>, events: &mut impl FnMut(ConnId, Events)) {
