@@ -180,7 +180,11 @@ class Lab:
             return []
         first = ["-a", "filesize:65536", "-w", str(self.cell_folder / "wire.pcapng")]
         last = ["-b", "filesize:65536", "-b", "files:2", "-w", str(self.cell_folder / "last.pcapng")]
-        return [self._dumpcap(arguments) for arguments in (first, last)]
+        running = [self._dumpcap(arguments) for arguments in (first, last)]
+        deadline = time.monotonic() + 10
+        while len(list(self.cell_folder.glob("*.pcapng"))) < len(running) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return running
 
     def _dumpcap(self, arguments):
         command = ["setpriv", "--pdeathsig", "KILL", "--", "dumpcap", "-q", "-i", self.fabric.watched, *arguments]

@@ -36,37 +36,84 @@ REFUSALS = (
 )
 
 
-class Outside:
-    """A peer over usrsctp at this machine's address on the guest's wire."""
+class Peer:
+    """The end of an association that drives or answers, and says in lines of JSON what it saw."""
 
     def __init__(self, lab, words):
-        command = ["setpriv", "--pdeathsig", "KILL", "--", str(lab.sctp_peer), *words]
-        self.words = words
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        lab.nodes.append(self)
+        self.lab, self.words = lab, words
 
-    def wait_listening(self):
-        line = self.process.stdout.readline()
-        check("listening" in line, f"sctp-peer {self.words}: {line}")
+    def must(self, limit=90):
+        """Waits for the end, which has to be a good one."""
+        code, said = self._end(limit)
+        check(code == 0, f"{self}: exit code {code}: {last(said)}")
+        self.lines = [json.loads(line) for line in said.splitlines()]
         return self
 
-    def must(self, limit=60):
-        """Waits for the end, which has to be a good one. Gives the result."""
-        try:
-            said = self.process.communicate(timeout=limit)[0]
-        except subprocess.TimeoutExpired as late:
-            raise Failed(f"sctp-peer {self.words}: does not end") from late
-        check(self.process.returncode == 0, f"sctp-peer {self.words}: exit code {self.process.returncode}: {last(said)}")
-        self.lines = [json.loads(line) for line in said.splitlines()]
+    def result(self):
+        """Its figures, after the end."""
         return self.lines[-1]
 
     def states(self, address):
         """The states that a path had, from the first on."""
         return [line["state"] for line in self.lines if line["event"] == "path" and line["address"] == address]
 
+    def __str__(self):
+        return f"{type(self).__name__}: sctp-peer {self.words}"
+
+
+class Outside(Peer):
+    """Over usrsctp, at this machine's address on the guest's wire."""
+
+    def __init__(self, lab, words):
+        super().__init__(lab, f"{words} --local {self.address(lab)}" if "--local " not in words else words)
+        command = ["setpriv", "--pdeathsig", "KILL", "--", str(lab.sctp_peer), *self.words.split()]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        lab.nodes.append(self)
+
+    @staticmethod
+    def address(lab):
+        return lab.fabric.add_kernel_address()
+
+    def wait_listening(self):
+        line = self.process.stdout.readline()
+        check("listening" in line, f"{self}: {line}")
+        return self
+
     def kill(self):
         self.process.kill()
         self.process.wait()
+
+    def _end(self, limit):
+        try:
+            said = self.process.communicate(timeout=limit)[0]
+        except subprocess.TimeoutExpired as late:
+            raise Failed(f"{self}: does not end") from late
+        self.lab.nodes.remove(self)
+        return self.process.returncode, said
+
+
+class Inside(Peer):
+    """Over the kernel's SCTP, in the guest."""
+
+    def __init__(self, lab, words):
+        super().__init__(lab, f"{words} --local {GUEST}" if "--local " not in words else words)
+        lab.guest.must("modprobe sctp")
+        self.job = lab.guest.start(f"sctp-peer {self.words}", 90)
+
+    @staticmethod
+    def address(_lab):
+        return GUEST
+
+    def wait_listening(self):
+        self.lab.guest.must(f"until grep -qs ' {PORT} ' /proc/net/sctp/eps; do usleep 20000; done", 15)
+        return self
+
+    def kill(self):
+        self.job.kill()
+
+    def _end(self, _limit):
+        ended = self.job.wait()
+        return ended.code, ended.said
 
 
 def last(said):
@@ -75,34 +122,19 @@ def last(said):
     return [line for line in lines if json.loads(line)["event"] in ("violation", "error", "result")] if lines else "it said nothing"
 
 
-def wait_listening(lab):
-    lab.guest.must(f"until grep -qs ' {PORT} ' /proc/net/sctp/eps; do usleep 20000; done", 15)
-
-
 def pair(lab, driver, responder, guest_drives, guest_serves):
     """One end in the guest, one outside; either drives, and either serves."""
-    ours = lab.fabric.add_kernel_address()
-    words = {True: driver, False: f"--scenario respond {responder}"}
-    serve = f"serve --local {GUEST if guest_serves else ours}"
-    call = f"connect --local {ours if guest_serves else GUEST} --remote {GUEST if guest_serves else ours}"
-    inside = f"sctp-peer {serve if guest_serves else call} {words[guest_drives]}"
-    outside = f"{call if guest_serves else serve} {words[not guest_drives]}".split()
-    if guest_serves:
-        job = lab.guest.start(inside)
-        wait_listening(lab)
-        peer = Outside(lab, outside)
-    else:
-        peer = Outside(lab, outside).wait_listening()
-        job = lab.guest.start(inside)
-    ended = job.wait()
-    check(ended.code == 0, f"guest: {inside}: exit code {ended.code}: {last(ended.said)}")
-    peer.must()
-    lab.nodes.remove(peer)
+    server, client = (Inside, Outside) if guest_serves else (Outside, Inside)
+    responder = f"--scenario respond {responder}"
+    serves, calls = (driver, responder) if guest_drives == guest_serves else (responder, driver)
+    listening = server(lab, f"serve {serves}").wait_listening()
+    calling = client(lab, f"connect --remote {server.address(lab)} {calls}")
+    calling.must()
+    listening.must()
 
 
 @cell("sctp/peers/operations")
 def operations(lab):
-    lab.guest.must("modprobe sctp")
     for driver in OPERATIONS:
         for guest_drives in (True, False):
             for guest_serves in (True, False):
@@ -111,7 +143,6 @@ def operations(lab):
 
 @cell("sctp/peers/refusals")
 def refusals(lab):
-    lab.guest.must("modprobe sctp")
     for driver, responder in REFUSALS:
         for guest_drives in (True, False):
             pair(lab, driver, responder, guest_drives, guest_serves=not guest_drives)
@@ -123,23 +154,21 @@ def cut_path(lab):
     ours = lab.fabric.add_kernel_address()
     second = {"guest": "10.78.0.2", "outside": "10.78.0.254"}
     run(f"ip address replace {second['outside']}/24 dev bridge0")
-    lab.guest.must(f"modprobe sctp; /sbin/ip address replace {second['guest']}/24 dev eth0")
+    lab.guest.must(f"/sbin/ip address replace {second['guest']}/24 dev eth0")
     fast = "--heartbeat 200 --path-max-retrans 1"
-    job = lab.guest.start(f"sctp-peer serve --local {GUEST},{second['guest']} --scenario respond {fast}")
-    wait_listening(lab)
+    server = Inside(lab, f"serve --local {GUEST},{second['guest']} --scenario respond {fast}").wait_listening()
     call = f"connect --local {ours},{second['outside']} --remote {GUEST} --scenario write --size 20000 --duration 12 {fast}"
-    peer = Outside(lab, call.split())
+    peer = Outside(lab, call)
     time.sleep(2)
     run(f"ip route add blackhole {GUEST}/32")
     lab.guest.must(f"/sbin/ip route add blackhole {ours}/32")
     time.sleep(4)
     run(f"ip route delete blackhole {GUEST}/32")
     lab.guest.must(f"/sbin/ip route delete blackhole {ours}/32")
-    result, states = peer.must(), peer.states(GUEST)
+    result, states = peer.must().result(), peer.states(GUEST)
     check(states[-2:] == ["unreachable", "available"], f"the path's states were {states}")
     check(result["stall_ms"] < 3000, f"{result['stall_ms']} ms without progress")
-    lab.nodes.remove(peer)
-    job.must()
+    server.must()
 
 
 @cell("sctp/peers/udp-encapsulation")

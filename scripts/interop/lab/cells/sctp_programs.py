@@ -1,17 +1,20 @@
-"""RDMA over SCTP: iwarp-responder against the independent peer of scripts/interop/sctp-peer over usrsctp, in both roles.
+"""RDMA over SCTP: iwarp-responder against the independent peer of scripts/interop/sctp-peer, in both roles.
 
-The peer drives each scenario and compares every byte. It runs at this machine's address on our wire. No frame passes the
-guest's card, so our process captures them.
+The peer compares every byte. It runs over usrsctp at this machine's address on our wire, and over the kernel's SCTP in the guest.
 """
 
+import functools
 import time
 
-from cells.sctp import OPERATIONS, PORT, SESSIONS, Outside
-from fabric import run
+from cells.sctp import OPERATIONS, PORT, SESSIONS, Inside, Outside
+from fabric import HOST_DEVICES, run
 from matrix import cell
 from outcome import check
 
+PEERS = {"usrsctp": Outside, "kernel": Inside}
 SETTINGS = '[rdmap]\nextensions = "rfc7306"\n[stack]\ntransport = "sctp"\n'
+# A silent peer is given up after three timeouts.
+IMPATIENT = "[sctp]\nassociation_retries = 3\nheartbeat_interval_ms = 500\n"
 MEMORY = ("--bytes", 1 << 20, "--message-bytes", 1 << 17)
 GOOD = "--scenario write --size 5000"
 SMOKE = ("--scenario send --size 20000", "--scenario read --size 20000 --shuffle 4 --peer-to-peer", "--scenario atomic")
@@ -35,13 +38,25 @@ BREACHES = (
 ).split()
 
 
-def responder(lab, *arguments):
-    capture = lab.cell_folder / f"wire-{next(lab.captures)}.pcapng"
-    return lab.node("iwarp-responder", *arguments, *MEMORY, "--pcap", capture, sections=SETTINGS)
+def cells(name, peers=("usrsctp", "kernel"), **options):
+    """A cell for each of the peer's SCTPs. The function gets the class of the peer."""
+
+    def register(function):
+        for each in peers:
+            cell(f"sctp/{each}/{name}", **options)(functools.partial(function, peer=PEERS[each]))
+        return function
+
+    return register
 
 
-def listen(lab, *arguments):
-    return responder(lab, "--listen", f"{lab.fabric.ours}:{PORT}", *arguments).wait_listening()
+def responder(lab, peer, *arguments, sections=""):
+    # No frame of a peer outside passes the guest's card, where the lab captures.
+    capture = ("--pcap", lab.cell_folder / f"wire-{next(lab.captures)}.pcapng") if peer is Outside else ()
+    return lab.node("iwarp-responder", *arguments, *MEMORY, *capture, sections=SETTINGS + sections)
+
+
+def listen(lab, peer, *arguments, sections=""):
+    return responder(lab, peer, "--listen", f"{lab.fabric.ours}:{PORT}", *arguments, sections=sections).wait_listening()
 
 
 def terminates(node, event):
@@ -55,145 +70,194 @@ def stop(node):
     node.interrupt()
 
 
-def drive(lab, words):
+def drive(lab, peer, words):
     """Starts a peer that connects to us and drives."""
-    call = f"connect --local {lab.fabric.add_kernel_address()} --remote {lab.fabric.ours} {words}"
-    return Outside(lab, call.split())
+    return peer(lab, f"connect --remote {lab.fabric.ours} {words}")
 
 
-def must(lab, peer):
-    """Waits for a peer's good end."""
-    peer.must()
-    lab.nodes.remove(peer)
-    return peer
-
-
-def serve(lab, words, *arguments):
+def serve(lab, peer, words, *arguments):
     """A peer listens and drives; we connect. Gives both, ended."""
-    address = lab.fabric.add_kernel_address()
-    peer = Outside(lab, f"serve --local {address} {words}".split()).wait_listening()
-    node = responder(lab, "--connect", f"{address}:{PORT}", *arguments)
-    must(lab, peer)
-    return node.must_end(30), peer
+    served = peer(lab, f"serve {words}").wait_listening()
+    node = responder(lab, peer, "--connect", f"{peer.address(lab)}:{PORT}", *arguments)
+    served.must()
+    return node.must_end(30), served
 
 
-@cell("sctp/we-listen/smoke", smoke=True)
-def we_listen_smoke(lab):
-    node = listen(lab)
+@cells("we-listen/smoke", peers=("kernel",), devices=HOST_DEVICES, smoke=True)
+@cells("we-listen/smoke", peers=("usrsctp",), smoke=True)
+def we_listen_smoke(lab, peer):
+    node = listen(lab, peer)
     for words in SMOKE:
-        must(lab, drive(lab, words))
+        drive(lab, peer, words).must()
     stop(node)
 
 
-@cell("sctp/we-connect/smoke", smoke=True)
-def we_connect_smoke(lab):
-    serve(lab, GOOD)
+@cells("we-connect/smoke", peers=("kernel",), devices=HOST_DEVICES)
+@cells("we-connect/smoke", peers=("usrsctp",), smoke=True)
+def we_connect_smoke(lab, peer):
+    serve(lab, peer, GOOD)
 
 
-@cell("sctp/we-listen/operations")
-def we_listen_operations(lab):
-    node = listen(lab)
+@cells("we-listen/operations")
+def we_listen_operations(lab, peer):
+    node = listen(lab, peer)
     for words in OPERATIONS:
         for more in (SESSIONS, "--shuffle 4 --enhanced"):
-            must(lab, drive(lab, f"{words} {more}"))
+            drive(lab, peer, f"{words} {more}").must()
     stop(node)
 
 
-@cell("sctp/we-connect/operations")
-def we_connect_operations(lab):
+@cells("we-connect/operations")
+def we_connect_operations(lab, peer):
     for words in OPERATIONS:
-        serve(lab, words)
+        serve(lab, peer, words)
 
 
-@cell("sctp/we-listen/refused")
-def we_listen_refused(lab):
+@cells("we-listen/refused")
+def we_listen_refused(lab, peer):
     """Each gets its Terminate, and the next peer is served."""
-    node = listen(lab)
+    node = listen(lab, peer)
     for scenario in TERMINATES:
-        must(lab, drive(lab, f"--scenario {scenario}"))
-    must(lab, drive(lab, "--scenario terminate"))
-    must(lab, drive(lab, GOOD))
+        drive(lab, peer, f"--scenario {scenario}").must()
+    drive(lab, peer, "--scenario terminate").must()
+    drive(lab, peer, GOOD).must()
     stop(node)
     sent, received = terminates(node, "terminate_sent"), terminates(node, "terminate_received")
     check(sent == list(TERMINATES.values()), f"our Terminates were {sent}")
     check(received == [(0, 0, 0)], f"the peer's Terminates were {received}")
 
 
-@cell("sctp/we-connect/refused")
-def we_connect_refused(lab):
+@cells("we-connect/refused")
+def we_connect_refused(lab, peer):
     for scenario, terminate in TERMINATES.items():
-        node, _ = serve(lab, f"--scenario {scenario}")
+        node, _ = serve(lab, peer, f"--scenario {scenario}")
         sent = terminates(node, "terminate_sent")
         check(sent == [terminate], f"{scenario}: our Terminates were {sent}")
-    node, _ = serve(lab, "--scenario respond --linger 1", "--ask", "fetch-add")
+    node, _ = serve(lab, peer, "--scenario respond --linger 1", "--ask", "fetch-add")
     received = terminates(node, "terminate_received")
     check(received == [(0, 1, 0)], f"the peer's Terminates were {received}")
 
 
-@cell("sctp/we-listen/breaches")
-def we_listen_breaches(lab):
+@cells("we-listen/breaches")
+def we_listen_breaches(lab, peer):
     """RFC 5043 s5, s6: the session ends, and the next peer is served."""
-    node = listen(lab)
+    node = listen(lab, peer)
     for bad in BREACHES:
         for form in ("", "--enhanced"):
-            must(lab, drive(lab, f"--scenario none --bad {bad} {form}"))
+            drive(lab, peer, f"--scenario none --bad {bad} {form}").must()
     # s7.1, s11.1: nothing is set up without the indication.
     for bad in ("no-indication", "other-indication"):
-        must(lab, drive(lab, f"--scenario none --bad {bad} --expect abort"))
-    must(lab, drive(lab, GOOD))
+        drive(lab, peer, f"--scenario none --bad {bad} --expect abort").must()
+    drive(lab, peer, GOOD).must()
     stop(node)
 
 
-@cell("sctp/we-listen/rejects")
-def we_listen_rejects(lab):
-    node = listen(lab, "--refuse")
+@cells("we-listen/rejects")
+def we_listen_rejects(lab, peer):
+    node = listen(lab, peer, "--refuse")
     for form in ("", "--enhanced"):
-        peer = must(lab, drive(lab, f"--scenario none {form} --expect reject"))
-        rejects = [line["private"] for line in peer.lines if line["event"] == "control" and line["kind"] == "reject"]
+        driver = drive(lab, peer, f"--scenario none {form} --expect reject").must()
+        rejects = [line["private"] for line in driver.lines if line["event"] == "control" and line["kind"] == "reject"]
         check(rejects == [b"refused".hex()], f"the private data of our Reject was {rejects}")
     node.interrupt()
 
 
-@cell("sctp/we-connect/rejected")
-def we_connect_rejected(lab):
+@cells("we-connect/rejected")
+def we_connect_rejected(lab, peer):
     for reject in ("--reject plain", "--reject enhanced", "--require-ord 16000"):
-        node, _ = serve(lab, f"--scenario respond --private no {reject}")
+        node, _ = serve(lab, peer, f"--scenario respond --private no {reject}")
         check(len(node.of("rejected")) == 1, f"{reject}: {node.events()}")
 
 
-@cell("sctp/we-listen/2-percent-loss")
-def we_listen_loss(lab):
-    node = listen(lab, "--drop", 20000)
+@cells("we-listen/2-percent-loss")
+def we_listen_loss(lab, peer):
+    node = listen(lab, peer, "--drop", 20000)
     for words in LONG:
-        must(lab, drive(lab, words))
+        drive(lab, peer, words).must()
     stop(node)
 
 
-@cell("sctp/we-connect/2-percent-loss")
-def we_connect_loss(lab):
+@cells("we-connect/2-percent-loss")
+def we_connect_loss(lab, peer):
     for words in LONG:
-        serve(lab, words, "--drop", 20000)
+        serve(lab, peer, words, "--drop", 20000)
 
 
-@cell("sctp/we-listen/link-cut-and-restored")
-def link_cut_and_restored(lab):
-    node = listen(lab)
-    peer = drive(lab, "--scenario write --size 20000 --duration 5")
+@cells("we-listen/corruption", peers=("kernel",))
+def we_listen_corruption(lab, peer):
+    """A bit of one frame in fifty is wrong, in each direction. The cell compares every byte."""
+    node = listen(lab, peer)
+    lab.degrade("limit 10000 corrupt 2%")
+    for words in LONG:
+        drive(lab, peer, words).must()
+    stop(node)
+
+
+@cells("we-listen/its-own-timers", peers=("kernel",))
+def its_own_timers(lab, peer):
+    """RFC 9260 s16: the peer's RTO.Min is 1 s. Its SACKs come 200 ms late."""
+    node = listen(lab, peer)
+    for words in LONG:
+        drive(lab, peer, f"{words} --rto-min 1000 --repeat 3").must()
+    stop(node)
+
+
+@cells("we-listen/link-cut-and-restored")
+def link_cut_and_restored(lab, peer):
+    node = listen(lab, peer)
+    driver = drive(lab, peer, "--scenario write --size 20000 --duration 5")
     time.sleep(1.5)
     run("ip link set peer0 down")
     time.sleep(1)
     run("ip link set peer0 up")
-    result = must(lab, peer).lines[-1]
+    result = driver.must().result()
     check(900 < result["stall_ms"] < 3000, f"{result['stall_ms']} ms without progress")
     stop(node)
 
 
-@cell("sctp/we-listen/peer-restarted")
-def peer_restarted(lab):
+@cells("we-listen/peer-restarted")
+def peer_restarted(lab, peer):
     """RFC 9260 s5.2: a peer that was killed comes back from the same port. Its old session ends, and it is served."""
-    node = listen(lab)
-    peer = drive(lab, "--scenario write --size 20000 --duration 20 --local-port 5044")
+    node = listen(lab, peer)
+    driver = drive(lab, peer, "--scenario write --size 20000 --duration 20 --local-port 5044")
     time.sleep(1)
-    peer.kill()
-    must(lab, drive(lab, f"{GOOD} --local-port 5044"))
+    driver.kill()
+    drive(lab, peer, f"{GOOD} --local-port 5044").must()
+    stop(node)
+
+
+def give_up(lab, node):
+    """The peer has become silent: our session ends, by the timeouts of DATA or of a HEARTBEAT."""
+    node.wait_for(lambda: node.of("disconnected"), 30, "does not notice that its peer is silent")
+    reasons = [line["reason"] for line in node.of("disconnected")]
+    check(reasons == ["TimedOut"], f"the end is reported as {reasons}")
+
+
+@cells("we-listen/link-cut-for-good", peers=("kernel",))
+def link_cut_for_good(lab, peer):
+    """While Read Responses are under way."""
+    node = listen(lab, peer, sections=IMPATIENT)
+    driver = drive(lab, peer, "--scenario read --size 65536 --duration 60 --expect abort")
+    node.wait_for(lambda: node.of("connected"), 20, "is not connected to")
+    time.sleep(1)
+    lab.fabric.cut()
+    try:
+        give_up(lab, node)
+        driver.kill()
+    finally:
+        lab.fabric.restore()
+    drive(lab, peer, GOOD).must()
+    stop(node)
+
+
+@cells("we-listen/guest-rebooted", peers=("kernel",))
+def guest_rebooted(lab, peer):
+    """An idle peer is switched off. The new system connects from the same port."""
+    node = listen(lab, peer, sections=IMPATIENT)
+    drive(lab, peer, "--scenario respond --linger 60 --local-port 5044")
+    node.wait_for(lambda: node.of("connected"), 20, "is not connected to")
+    lab.guest.stop()
+    give_up(lab, node)
+    lab.up()
+    drive(lab, peer, f"{GOOD} --local-port 5044").must()
     stop(node)
