@@ -143,8 +143,9 @@ fn losses(
 }
 
 /// The connections that the process shows, the fastest first. `MB/s` is both directions together.
+/// The addresses are those in use, of those that the peer of an SCTP association has.
 fn connections(snapshot: &Snapshot) -> String {
-    const HEADS: [&str; 15] = [
+    const HEADS: [&str; 16] = [
         "peer",
         "state",
         "core",
@@ -159,6 +160,7 @@ fn connections(snapshot: &Snapshot) -> String {
         "rto us",
         "cwnd kB",
         "flight kB",
+        "paths up",
         "local",
     ];
     let rates = |one: &Connection| snapshot.connection_rates(one);
@@ -184,6 +186,7 @@ fn connections(snapshot: &Snapshot) -> String {
             number(row.rto_ns as f64 / 1e3, 0),
             number(row.cwnd_bytes as f64 / 1e3, 1),
             number(row.flight_bytes as f64 / 1e3, 1),
+            format!("{} of {}", row.paths_up, row.paths),
             row.local.to_string(),
         ]
     };

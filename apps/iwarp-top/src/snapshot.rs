@@ -186,6 +186,7 @@ impl Snapshot {
             "tx_bytes": row.tx_bytes, "rx_bytes": row.rx_bytes, "retransmits": row.retransmits,
             "srtt_ns": row.srtt_ns, "rto_ns": row.rto_ns,
             "cwnd_bytes": row.cwnd_bytes, "flight_bytes": row.flight_bytes,
+            "paths": row.paths, "paths_up": row.paths_up,
             "tx_bytes_per_s": rates.map(|(tx, _)| tx), "rx_bytes_per_s": rates.map(|(_, rx)| rx),
         })
     }

@@ -145,6 +145,8 @@ fn connections_are_shown_with_their_peers() {
         rto_ns: 1_000_000,
         cwnd_bytes: 65_536,
         flight_bytes: 0,
+        paths: 2,
+        paths_up: 1,
     };
     page.connections(1).expect("rows").write(0, Some(&row));
     let path = path.to_str().expect("text");

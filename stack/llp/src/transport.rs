@@ -9,7 +9,7 @@
 //! closed and aborted by itself. A transport with several streams in a connection decides when the
 //! connection follows. One [`ConnId`] is one stream; over TCP it is the connection.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use ironwarp_types::{Flow, Nanos};
 
@@ -141,6 +141,19 @@ pub trait Transport {
         slots_max: u32,
         update: impl FnMut(&mut Self::Path, u16),
     ) -> Option<u32>;
+
+    /// Asks `route` for the paths to further addresses of peers. Without one it asks again later.
+    #[inline(always)]
+    fn add_paths(&mut self, now: Nanos, route: impl FnMut(IpAddr) -> Option<Self::Path>) {
+        let _ = (now, route);
+    }
+
+    /// Takes the report of an address of a peer that has failed or answers again: the stream, the
+    /// address, and whether it answers.
+    #[inline(always)]
+    fn pop_path_change(&mut self) -> Option<(ConnId, IpAddr, bool)> {
+        None
+    }
 
     /// Returns the number of slots: ids are below.
     fn slots(&self) -> u32;
@@ -287,6 +300,10 @@ pub struct ConnectionInfo<S> {
     pub cwnd_bytes: u32,
     /// Bytes sent and not acknowledged.
     pub flight_bytes: u32,
+    /// The addresses of the peer that it may use, and those of them that answer.
+    pub paths: u8,
+    /// See `paths`.
+    pub paths_up: u8,
 }
 
 /// The resources that a transport holds at a moment, for leak checks.

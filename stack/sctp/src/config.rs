@@ -27,6 +27,7 @@ const SACK_DELAY_MAX: Nanos = Nanos::from_millis(500);
 pub struct SctpConfig {
     /// The addresses of this host that its associations use beside that of their set-up. Peers
     /// learn them. At most [`ADDRESSES_MAX`]. With none, those that peers list are ignored, too.
+    #[serde(skip)]
     pub addresses: Vec<IpAddr>,
     /// Maximum number of associations, including those in set-up and those not yet released.
     #[serde(skip)]
@@ -67,6 +68,9 @@ pub struct SctpConfig {
     /// Whether the user opens sessions in an association that exists, where it can. The engine does
     /// not read it.
     pub share_associations: bool,
+    /// Whether the user sets [`SctpConfig::addresses`] to those of its ports. The engine does not
+    /// read it.
+    pub multihoming: bool,
     /// The code point of the adaptation layer indication that is sent, if any (RFC 5061 s4.2.6).
     /// DDP has 1 (RFC 5043 s5.1).
     #[serde(skip)]
@@ -92,6 +96,7 @@ pub struct SctpConfig {
     /// peer has several addresses: Path.Max.Retrans.
     pub path_retries: u8,
     /// Those before another path is preferred (RFC 7829 s3.1, PotentiallyFailed.Max.Retrans).
+    #[serde(rename = "potentially_failed_retries")]
     pub potentially_failed: u8,
     /// How long a SACK may wait for a second packet, SACK.Delay. RFC 9260 s16 recommends 200 ms,
     /// which suits an RTO.Min of 1 s.
@@ -130,6 +135,7 @@ impl Default for SctpConfig {
             outbound_streams: 64,
             inbound_streams: 64,
             share_associations: true,
+            multihoming: false,
             adaptation_code_point: None,
             rto_initial: Nanos::from_millis(200),
             rto_min: Nanos::from_millis(5),

@@ -42,9 +42,11 @@ enum Word {
     RtoNs,
     CwndBytes,
     FlightBytes,
+    /// The number of paths in the lowest byte, and of those that answer in the next.
+    Paths,
 }
 
-const _: () = assert!((Word::FlightBytes as usize) < ROW_WORDS);
+const _: () = assert!((Word::Paths as usize) < ROW_WORDS);
 
 /// A state of RFC 9293 s3.3.2.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -129,6 +131,10 @@ pub struct ConnectionRow {
     pub cwnd_bytes: u64,
     /// Bytes sent and not acknowledged.
     pub flight_bytes: u64,
+    /// The addresses of the peer that it may use. Over SCTP there may be several.
+    pub paths: u8,
+    /// Those of them that answer.
+    pub paths_up: u8,
 }
 
 /// The rows of one core, for its thread.
@@ -181,6 +187,7 @@ fn encode(connection: &ConnectionRow) -> [u64; ROW_WORDS] {
     set(Word::RtoNs, connection.rto_ns);
     set(Word::CwndBytes, connection.cwnd_bytes);
     set(Word::FlightBytes, connection.flight_bytes);
+    set(Word::Paths, u64::from(connection.paths) | u64::from(connection.paths_up) << 8);
     words
 }
 
@@ -222,5 +229,7 @@ pub(crate) fn decode(words: &[u64]) -> Option<ConnectionRow> {
         rto_ns: word(Word::RtoNs),
         cwnd_bytes: word(Word::CwndBytes),
         flight_bytes: word(Word::FlightBytes),
+        paths: word(Word::Paths) as u8,
+        paths_up: (word(Word::Paths) >> 8) as u8,
     })
 }

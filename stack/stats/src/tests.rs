@@ -126,6 +126,8 @@ fn connection(remote: &str) -> ConnectionRow {
         rto_ns: 8,
         cwnd_bytes: 9,
         flight_bytes: 10,
+        paths: 4,
+        paths_up: 3,
     }
 }
 

@@ -164,6 +164,16 @@ pub enum Event {
         /// The queue pair.
         qp: QueuePair,
     },
+    /// An address of a peer does not answer any more, or answers again. The connection uses another
+    /// one meanwhile, if it can (`sctp.multihoming`). May repeat.
+    Path {
+        /// The queue pair.
+        qp: QueuePair,
+        /// The address of the peer.
+        remote: IpAddr,
+        /// Whether it answers.
+        up: bool,
+    },
     /// A device's link went down or up. Connections continue until TCP's user timeout.
     Link {
         /// The port, from 0.
@@ -192,6 +202,7 @@ impl Event {
             | Event::QueuePairFatal { qp }
             | Event::CompletionQueueError { qp, .. }
             | Event::SrqShareExceeded { qp, .. }
+            | Event::Path { qp, .. }
             | Event::LastWqeReached { qp } => Some(qp),
             Event::ConnectRequest { .. }
             | Event::RequestEnded { .. }

@@ -275,22 +275,25 @@ impl StackBuilder {
         Ok((stack, into_single(workers)?))
     }
 
-    /// The same with several cores, over the queues of one device, one for each. A worker finds
-    /// frames from another worker at its next poll, so a run replays if the order of polls does.
+    /// The same with several cores, over the queues of one device, one for each. The queues of
+    /// further devices are those of [`StackBuilder::add_memory_ports`]. A worker finds frames from
+    /// another worker at its next poll, so a run replays if the order of polls does.
     #[doc(hidden)]
     pub fn build_replayable_cores(
-        self,
+        mut self,
         ports: Vec<MemoryPort>,
         clock: impl Clock + Send + Sync + 'static,
         secret: [u64; 2],
     ) -> Result<(Stack, Vec<Worker>), SetupError> {
+        self.given.memory.insert(0, ports);
+        let ports = core::mem::take(&mut self.given.memory);
         self.build_over_memory(ports, MemoryClock::Given(Arc::new(clock)), secret)
     }
 
     /// Not generic, so that its callers do not compile the core loop.
     fn build_over_memory(
         self,
-        ports: Vec<MemoryPort>,
+        ports: Vec<Vec<MemoryPort>>,
         clock: MemoryClock,
         secret: [u64; 2],
     ) -> Result<(Stack, Vec<Worker>), SetupError> {
@@ -305,10 +308,11 @@ impl StackBuilder {
     }
 
     /// The same over another lower layer, with the core loop compiled for this port and clock.
+    /// `ports` are by device and then by core.
     #[doc(hidden)]
     pub fn build_over<L, P, C>(
         self,
-        ports: Vec<P>,
+        ports: Vec<Vec<P>>,
         clock: C,
         secret: [u64; 2],
     ) -> Result<(Stack, Vec<Worker>), SetupError>
@@ -322,10 +326,7 @@ impl StackBuilder {
         self.config.validate()?;
         let mem = MemTable::replayable(mem_limits(&self.config), secret).map_err(SetupError::Regions)?;
         let stack_parts = StackParts::with_memory(self.config, mem)?;
-        let config = &stack_parts.shared.config;
-        let allowed = "none: what replays has one port";
-        in_range("fabrics", config.fabrics.len(), 0..=0, allowed)?;
-        let fabrics = stack_parts.instrument(vec![ports], Arc::new(clock.clone()))?;
+        let fabrics = stack_parts.instrument(ports, Arc::new(clock.clone()))?;
         stack_parts.assemble::<L, _>(fabrics, |_| None, (clock, Nanos::MAX), secret)
     }
 }

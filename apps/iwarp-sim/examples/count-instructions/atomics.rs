@@ -151,5 +151,5 @@ fn stack(
     if case == "atomic-locked" {
         config.rdmap.atomic_execution = AtomicExecution::Locked;
     }
-    Ok(Stack::builder(config).build_over::<MpaOverTcp<_>, _, _>(ports, clock, [1, 2])?)
+    Ok(Stack::builder(config).build_over::<MpaOverTcp<_>, _, _>(vec![ports], clock, [1, 2])?)
 }

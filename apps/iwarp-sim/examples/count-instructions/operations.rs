@@ -344,7 +344,7 @@ impl End {
             config.limits.queue_pairs = queue_pairs;
         }
         let (stack, mut workers) =
-            Stack::builder(config).build_over::<MpaOverTcp<_>, _, _>(vec![port], clock, [1, 2])?;
+            Stack::builder(config).build_over::<MpaOverTcp<_>, _, _>(vec![vec![port]], clock, [1, 2])?;
         let worker = workers.remove(0);
         let mut context = stack.context()?;
         let (pd, cq) = (context.alloc_pd(), context.create_cq(4 * SEND_DEPTH)?);

@@ -8,28 +8,51 @@
 //! cannot choose a core. Each received frame is checked against this function, so another
 //! distribution only costs time.
 //!
+//! An association of SCTP with several addresses has several flows, which have their ports in
+//! common. All belong to one core, so the keyed hash covers the ports only. Frames that the device
+//! distributes otherwise are handed over.
+//!
 //! Source: Microsoft's definition of receive-side scaling for the Toeplitz hash. With a key that
 //! repeats two bytes, both directions of a flow have the same hash, and the hash depends only on
 //! the exclusive or of all 16-bit words. Cost: one multiplication with the keyed hash, about 10 ns
 //! with the Toeplitz hash.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ironwarp_port::Spread;
 use ironwarp_types::Flow;
 
+use super::FlowHasher;
+
 /// Maps flows to cores.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy)]
 pub struct Steering {
     cores: u16,
-    spread: Spread,
+    by: By,
+}
+
+/// What selects the core.
+#[derive(Clone, Copy)]
+enum By {
+    FlowHash,
+    Toeplitz { entries: u16, key: u16 },
+    Ports(FlowHasher),
 }
 
 impl Steering {
     /// Returns the map for `cores` cores, at least one, and a device that distributes flows as
     /// `spread` says.
     pub fn new(cores: u16, spread: Spread) -> Self {
-        Steering { cores: cores.max(1), spread }
+        let by = match spread {
+            Spread::Unknown => By::FlowHash,
+            Spread::Toeplitz { entries, key } => By::Toeplitz { entries, key },
+        };
+        Steering { cores: cores.max(1), by }
+    }
+
+    /// Returns the map for `cores` cores, at least one, that is the same for all addresses.
+    pub fn by_ports(cores: u16, hasher: FlowHasher) -> Self {
+        Steering { cores: cores.max(1), by: By::Ports(hasher) }
     }
 
     /// Returns the number of cores.
@@ -40,12 +63,17 @@ impl Steering {
     /// Returns the core that owns a flow. `hash` is [`FlowHasher::hash`](crate::FlowHasher::hash)
     /// of the flow.
     pub fn core_of(&self, flow: &Flow, hash: u32) -> u16 {
-        match self.spread {
-            // The low bits select a slot of the flow table, so the high bits select the core.
-            Spread::Unknown => ((u64::from(hash) * u64::from(self.cores)) >> 32) as u16,
-            Spread::Toeplitz { entries, key } => {
+        // The low bits select a slot of the flow table, so the high bits select the core.
+        let by_hash = |hash: u32| ((u64::from(hash) * u64::from(self.cores)) >> 32) as u16;
+        match self.by {
+            By::FlowHash => by_hash(hash),
+            By::Toeplitz { entries, key } => {
                 let entry = symmetric_toeplitz(key, flow) % u32::from(entries.max(1));
                 (entry % u32::from(self.cores)) as u16
+            }
+            By::Ports(hasher) => {
+                let no_address = Ipv4Addr::UNSPECIFIED;
+                by_hash(hasher.hash_v4(no_address, no_address, flow.local.port(), flow.remote.port()))
             }
         }
     }
@@ -77,7 +105,6 @@ fn xor_words(end: SocketAddr) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::FlowHasher;
     use ironwarp_port::SHARED_RSS_KEY;
 
     fn flow(local: &str, remote: &str) -> Flow {
@@ -142,6 +169,23 @@ mod tests {
             chosen.iter().for_each(|flow| share[usize::from(steering(key).core_of(flow, 0))] += 1);
             assert!(share.iter().all(|&flows| flows < chosen.len() / 2), "{key:#x}: {share:?}");
         }
+    }
+
+    /// Whatever its addresses, an association has one core; its ports select it.
+    #[test]
+    fn flows_with_the_same_ports_have_one_core() {
+        let steering = Steering::by_ports(8, FlowHasher::new([3, 4]));
+        let mut cores = [0u32; 8];
+        for port in 1..1_000 {
+            let of = |local: &str, remote: &str| flow(&format!("{local}:4420"), &format!("{remote}:{port}"));
+            let flows =
+                [of("10.0.0.1", "10.0.0.2"), of("10.1.0.1", "10.1.0.2"), of("[fd00::1]", "[fd00::2]")];
+            let [core, others @ ..] =
+                flows.map(|flow| steering.core_of(&flow, FlowHasher::new([5, 6]).hash(&flow)));
+            assert_eq!(others, [core; 2]);
+            cores[usize::from(core)] += 1;
+        }
+        assert!(cores.iter().all(|&flows| flows > 90), "{cores:?}");
     }
 
     #[test]

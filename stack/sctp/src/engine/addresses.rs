@@ -65,6 +65,11 @@ impl<P: Port> Sctp<P> {
         }
     }
 
+    /// Returns whether [`Sctp::pop_unrouted`] may return an association.
+    pub fn has_unrouted(&self) -> bool {
+        !self.shared.unrouted.is_empty()
+    }
+
     /// Adds the route to an address of [`Sctp::pop_unrouted`]. A route from an address that the
     /// peer does not know is ignored.
     pub fn add_route(&mut self, now: Nanos, id: ConnId, route: Path) {

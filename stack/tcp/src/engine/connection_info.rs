@@ -24,6 +24,8 @@ impl Conn {
             rto: snd.rtt.rto(),
             cwnd_bytes: snd.cc.cwnd(),
             flight_bytes: snd.flight(),
+            paths: 1,
+            paths_up: 1,
         }
     }
 }

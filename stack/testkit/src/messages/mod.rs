@@ -338,6 +338,8 @@ impl<P: Port> Transport for Messages<P> {
             rto: Nanos::ZERO,
             cwnd_bytes: 0,
             flight_bytes: 0,
+            paths: 1,
+            paths_up: 1,
         })
     }
 

@@ -248,7 +248,7 @@ impl Config {
         self.port.validate_core_count(self.core.count)?;
         self.validate_fabrics()?;
         tcp::validate(&self.tcp)?;
-        sctp::validate(&self.sctp)?;
+        self.validate_sctp()?;
         self.mpa.validate()?;
         self.ddp.validate(&self.mpa, self.stack.transport)?;
         self.rdmap.validate()?;

@@ -1,13 +1,36 @@
 //! Settings of SCTP: the table `[sctp]`, which is the engine's own type. Over TCP it is not used.
 
+use core::net::IpAddr;
+
+use ironwarp_sctp::ADDRESSES_MAX;
 use ironwarp_types::Nanos;
 
 pub use ironwarp_sctp::SctpConfig;
 
-use super::{ConfigError, in_range};
+use super::{Config, ConfigError, in_range};
+
+impl Config {
+    /// Returns the addresses of associations with several: those of all ports that are valid beyond
+    /// a link.
+    pub(crate) fn sctp_addresses(&self) -> Result<Vec<IpAddr>, ConfigError> {
+        let is_global = |addr: &IpAddr| !matches!(addr, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        Ok(self.addresses()?.into_iter().filter(is_global).collect())
+    }
+
+    pub(super) fn validate_sctp(&self) -> Result<(), ConfigError> {
+        validate(&self.sctp)?;
+        let count = self.sctp_addresses()?.len();
+        if self.sctp.multihoming && count > ADDRESSES_MAX {
+            let value = format!("true, with {count} addresses");
+            let allowed = "at most 4 addresses of all ports, without link-local ones";
+            return Err(ConfigError::Value { key: "sctp.multihoming", value, allowed });
+        }
+        Ok(())
+    }
+}
 
 /// Checks the keys of the table.
-pub(super) fn validate(sctp: &SctpConfig) -> Result<(), ConfigError> {
+fn validate(sctp: &SctpConfig) -> Result<(), ConfigError> {
     let us = |time: Nanos| time.0 / 1_000;
     let window = "131072 to 1073741824 bytes";
     in_range("sctp.rcv_window_bytes", sctp.a_rwnd_bytes, 131_072..=1 << 30, window)?;
@@ -20,6 +43,10 @@ pub(super) fn validate(sctp: &SctpConfig) -> Result<(), ConfigError> {
     let above = "at most 120000000 microseconds, and not below sctp.rto_min_us and sctp.rto_initial_us";
     in_range("sctp.rto_max_us", us(sctp.rto_max), least..=120_000_000, above)?;
     in_range("sctp.init_retries", sctp.init_retries, 0..=32, "0 to 32")?;
+    in_range("sctp.path_retries", sctp.path_retries, 0..=64, "0 to 64")?;
+    let threshold = "0 to sctp.path_retries";
+    let failed = sctp.potentially_failed;
+    in_range("sctp.potentially_failed_retries", failed, 0..=sctp.path_retries, threshold)?;
     in_range("sctp.association_retries", sctp.association_retries, 0..=64, "0 to 64")?;
     // RFC 9260 s6.2: it must not be above 500 ms.
     in_range("sctp.sack_delay_us", us(sctp.sack_delay), 0..=500_000, "0 to 500000 microseconds")?;

@@ -373,7 +373,8 @@ fn sctp_settings_are_those_of_the_engine_and_have_their_defaults() {
     let engine = Config::from_toml(GOOD).expect("a complete configuration").sctp;
     assert_eq!(engine, ironwarp_sctp::SctpConfig::default());
     assert_eq!((engine.rto_max, engine.burst_packets_max), (Nanos::from_secs(60), 4));
-    assert_eq!((engine.association_retries, engine.init_retries), (10, 8));
+    assert_eq!((engine.association_retries, engine.path_retries, engine.init_retries), (10, 5, 8));
+    assert!(!engine.multihoming, "RFC 5043 s7.2");
     assert_eq!((engine.heartbeat_interval, engine.cookie_life), (Nanos::from_secs(30), Nanos::from_secs(60)));
     let set = "rto_initial_us = 1000000\nrto_min_us = 1000000\nsack_delay_us = 200000\nrcv_window_bytes = 131072\n\
                streams = 1\nshare_associations = false\nheartbeat_interval_ms = 0";
@@ -396,12 +397,19 @@ fn every_mistake_in_sctp_is_named_with_its_key_and_what_is_allowed() {
         ("rto_max_us = 199999", "sctp.rto_max_us = 199999: at most 120000000 microseconds, and not below"),
         ("init_retries = 33", "sctp.init_retries = 33: 0 to 32"),
         ("association_retries = 65", "sctp.association_retries = 65: 0 to 64"),
+        ("path_retries = 65", "sctp.path_retries = 65: 0 to 64"),
+        ("potentially_failed_retries = 6", "sctp.potentially_failed_retries = 6: 0 to sctp.path_retries"),
         ("sack_delay_us = 500001", "sctp.sack_delay_us = 500001: 0 to 500000 microseconds"),
         ("heartbeat_interval_ms = 86400001", "sctp.heartbeat_interval_ms = 86400001: 0 (none) to 86400000"),
     ] {
         let message = refusal(&with_sctp(line));
         assert!(message.starts_with(start), "{line}: {message}");
     }
+    let addresses: String = (1..=5).map(|n| format!("\"10.0.0.{n}/24\",")).collect();
+    let many = with_sctp("multihoming = true")
+        .replace("address = \"10.0.0.1/24\"", &format!("addresses = [{addresses}]"));
+    let message = refusal(&many);
+    assert!(message.starts_with("sctp.multihoming = true, with 5 addresses: at most 4"), "{message}");
     // What is derived from other settings is no key.
     assert!(refusal(&with_sctp("associations_max = 5")).contains("unknown field `associations_max`"));
 }

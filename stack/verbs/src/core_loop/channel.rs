@@ -245,6 +245,13 @@ impl ContextChannel {
         self.flush_delayed();
     }
 
+    /// Reports the last change of a path. An earlier one that waits is dropped.
+    #[cold]
+    pub(crate) fn notify_path_change(&mut self, change: Notification) {
+        self.delayed.retain(|waiting| !waiting.is_of_same_path(&change));
+        self.notify(change);
+    }
+
     /// Sends waiting notifications while there is room, and returns their number.
     pub(crate) fn flush_delayed(&mut self) -> usize {
         let mut moved = 0;

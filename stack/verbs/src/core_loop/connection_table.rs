@@ -160,5 +160,7 @@ fn row<L: Lower>(
         rto_ns: info.rto.0,
         cwnd_bytes: info.cwnd_bytes.into(),
         flight_bytes: info.flight_bytes.into(),
+        paths: info.paths,
+        paths_up: info.paths_up,
     }
 }

@@ -88,6 +88,11 @@ pub(crate) enum Notification {
     LastWqeReached {
         qp: QueuePair,
     },
+    Path {
+        qp: QueuePair,
+        remote: IpAddr,
+        up: bool,
+    },
     Link {
         port: u8,
         up: bool,
@@ -110,6 +115,15 @@ impl Notification {
             bytes.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
             Notification::PrivateData { len: part.len() as u8, bytes }
         })
+    }
+
+    /// Returns whether both report the state of one path.
+    pub(crate) fn is_of_same_path(&self, other: &Self) -> bool {
+        let path = |one: &Self| match *one {
+            Notification::Path { qp, remote, .. } => Some((qp, remote)),
+            _ => None,
+        };
+        path(self).is_some_and(|mine| Some(mine) == path(other))
     }
 
     /// Returns whether the application waits for it.
@@ -159,6 +173,7 @@ impl ArrivedData {
             Notification::SrqLimitReached { srq, .. } => Event::SrqLimitReached { srq },
             Notification::SrqShareExceeded { srq, qp } => Event::SrqShareExceeded { srq, qp },
             Notification::LastWqeReached { qp } => Event::LastWqeReached { qp },
+            Notification::Path { qp, remote, up } => Event::Path { qp, remote, up },
             Notification::Link { port, up } => Event::Link { port, up },
             Notification::ListenFailed { local } => Event::ListenFailed { local },
             Notification::PeerHasAtomics(_) | Notification::Returned { .. } => return None,

@@ -341,6 +341,10 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         if !self.dp.timer_events.is_empty() {
             self.on_timer_events(now);
         }
+        self.dp.add_paths(now);
+        while let Some((conn, remote, up)) = self.dp.llp.pop_path_change() {
+            self.cm.report_path(&mut self.dp, conn, remote, up);
+        }
         while let Some(owner) = self.cm.pop_expired(now) {
             self.on_timer(now, owner);
         }

@@ -132,12 +132,17 @@ impl StackParts {
         CoreLoop<L, C>: Send,
     {
         let config = &self.shared.config;
-        let steering = Steering::new(config.core.count, fabrics.spread());
+        let hasher = FlowHasher::new(secret);
+        // All flows of an association belong to one core.
+        let steering = match config.stack.transport == TransportKind::Sctp && config.sctp.multihoming {
+            true => Steering::by_ports(config.core.count, hasher),
+            false => Steering::new(config.core.count, fabrics.spread()),
+        };
         let ports = port_states(config, fabrics.first_core())?;
         self.shared.set_devices(DeviceFacts {
             ports,
             steering,
-            hasher: FlowHasher::new(secret),
+            hasher,
             new_qp: |setup| Box::new(QpCore::<L>::new(setup)),
         });
         let other_cores = core_mesh(steering, steered_frames(config));

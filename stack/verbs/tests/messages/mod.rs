@@ -70,7 +70,7 @@ mod common {
         let node = |address: &str, port: MemoryPort| {
             let builder = Stack::builder(config(address));
             let (stack, mut workers) = builder
-                .build_over::<OverMessages<_>, _, _>(vec![port], clock.clone(), secret)
+                .build_over::<OverMessages<_>, _, _>(vec![vec![port]], clock.clone(), secret)
                 .expect("a stack");
             Node::of((stack, workers.remove(0)))
         };

@@ -3,6 +3,7 @@
 //! The modules are those of TCP, with another [`common::joined`]. Not here are the tests of what
 //! only TCP or MPA has: start-up frames, markers, raw bytes, captures.
 
+mod paths;
 mod wire;
 
 #[path = "../atomics.rs"]

@@ -5,7 +5,9 @@
 //! once.
 
 use core::any::Any;
+use core::net::IpAddr;
 
+use ironwarp_llp::ConnId;
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
@@ -13,7 +15,7 @@ use super::{ConnectionManager, log_event};
 use crate::core_loop::QpCore;
 use crate::core_loop::channel::{ContextChannel, ControlMessage, FirstStep, Notification};
 use crate::core_loop::cores::{InterCoreMessage, LEADER};
-use crate::core_loop::data_path::DataPath;
+use crate::core_loop::data_path::{ConnOwner, DataPath};
 use crate::core_loop::handover::Handover;
 use crate::core_loop::lower::Lower;
 use crate::shared::SlotTable;
@@ -289,6 +291,15 @@ impl<L: Lower> ConnectionManager<L> {
     }
 
     /// Reports the state of a port's link to every context.
+    #[cold]
+    pub(crate) fn report_path(&mut self, dp: &mut DataPath<L>, conn: ConnId, remote: IpAddr, up: bool) {
+        let ConnOwner::Qp(slot) = dp.owner(conn) else { return };
+        let Some(qp) = dp.qps.at(slot) else { return };
+        if let Some(channel) = self.contexts.get_mut(usize::from(qp.context)).and_then(Option::as_mut) {
+            channel.notify_path_change(Notification::Path { qp: qp.handle, remote, up });
+        }
+    }
+
     pub(crate) fn report_link(&mut self, port: u8, up: bool) {
         for channel in self.contexts.iter_mut().flatten() {
             channel.notify_link_change(port, up);

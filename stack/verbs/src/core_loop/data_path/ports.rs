@@ -7,7 +7,8 @@
 use core::net::IpAddr;
 
 use ironwarp_llp::Transport;
-use ironwarp_net::Route;
+use ironwarp_net::{Net, Route};
+use ironwarp_port::{PerPort, Port, Wires};
 use ironwarp_types::Nanos;
 
 use super::DataPath;
@@ -17,19 +18,17 @@ impl<L: Lower> DataPath<L> {
     /// The route to a peer: from `source` through the port that has this address, else through the
     /// port with the longest matching prefix.
     pub(crate) fn route(&mut self, now: Nanos, source: Option<IpAddr>, remote: IpAddr) -> Route {
-        let mut port = 0;
-        if let Some(source) = source {
-            let home = self.nets.numbers().find(|port| self.nets.at(*port).is_local(source));
-            let Some(home) = home else { return Route::Unreachable };
-            port = home;
-        } else if self.nets.has_several() {
-            let near = |port: &u8| self.nets.at(*port).match_len(remote);
-            // `max_by_key` returns the last of equal ports, so the first port comes last.
-            let nearest = self.nets.numbers().rev().filter(|port| near(port).is_some()).max_by_key(near);
-            let Some(nearest) = nearest else { return Route::Unreachable };
-            port = nearest;
-        }
-        self.nets.at_mut(port).route_from(now, source, remote, self.wires.at_mut(port))
+        route(&mut self.nets, &mut self.wires, now, source, remote)
+    }
+
+    /// Gives the transport the paths to further addresses of peers.
+    #[inline(always)]
+    pub(crate) fn add_paths(&mut self, now: Nanos) {
+        let (nets, wires) = (&mut self.nets, &mut self.wires);
+        self.llp.add_paths(now, |remote| match route(nets, wires, now, None, remote) {
+            Route::Ready(path) => Some(path),
+            Route::Pending | Route::Unreachable => None,
+        });
     }
 
     /// Returns whether an address is one of a port's.
@@ -62,4 +61,26 @@ impl<L: Lower> DataPath<L> {
         let timer_events = &mut self.timer_events;
         self.llp.on_timers(now, &mut self.wires, &mut |conn, events| timer_events.push((conn, events)));
     }
+}
+
+fn route<P: Port>(
+    nets: &mut PerPort<Net>,
+    wires: &mut Wires<P>,
+    now: Nanos,
+    source: Option<IpAddr>,
+    remote: IpAddr,
+) -> Route {
+    let mut port = 0;
+    if let Some(source) = source {
+        let home = nets.numbers().find(|port| nets.at(*port).is_local(source));
+        let Some(home) = home else { return Route::Unreachable };
+        port = home;
+    } else if nets.has_several() {
+        let near = |port: &u8| nets.at(*port).match_len(remote);
+        // `max_by_key` returns the last of equal ports, so the first port comes last.
+        let nearest = nets.numbers().rev().filter(|port| near(port).is_some()).max_by_key(near);
+        let Some(nearest) = nearest else { return Route::Unreachable };
+        port = nearest;
+    }
+    nets.at_mut(port).route_from(now, source, remote, wires.at_mut(port))
 }

@@ -11,6 +11,12 @@ pub(super) fn sctp_config(config: &Config, sessions_max: u32) -> SctpConfig {
     SctpConfig {
         associations_max: sessions_max,
         listeners_max: config.limits.listeners,
+        // All values were checked when the stack was built.
+        addresses: if config.sctp.multihoming {
+            config.sctp_addresses().unwrap_or_default()
+        } else {
+            Vec::new()
+        },
         inbound_streams: config.sctp.outbound_streams,
         held_messages_reserve: reserve as u16,
         held_messages_shared: frames - reserve * sessions_max,

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use ironwarp_iwarp::sctp::{Function, Session, SessionFault, Sessions};
 use ironwarp_llp::{ConnId, Events, ListenerId};
-use ironwarp_sctp::{AssociationInfo, Message, SctpConfig, UpperLayer};
+use ironwarp_sctp::{AssociationInfo, Message, PathState, SctpConfig, UpperLayer};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Flow, Nanos, Seq};
 
@@ -109,6 +109,8 @@ pub(super) struct Table {
     /// Sessions whose Terminate waits for an acknowledgement.
     waiting: Vec<(ConnId, u16)>,
     unused: Vec<ConnId>,
+    /// Addresses of peers that failed or answer again, for each session.
+    path_changes: VecDeque<(ConnId, IpAddr, bool)>,
     /// How long an association of a peer may be without a session.
     idle_timeout: Nanos,
     /// Associations that have become idle, and all that were since they were last looked at, with
@@ -139,6 +141,7 @@ impl Table {
             terminating: Vec::new(),
             waiting: Vec::new(),
             unused: Vec::new(),
+            path_changes: VecDeque::new(),
             idle_timeout,
             newly_idle: Vec::new(),
             idle: VecDeque::new(),
@@ -291,6 +294,14 @@ impl Table {
         if !core::mem::replace(&mut session.is_queued, true) {
             self.queued.push_back(slot);
         }
+    }
+
+    pub fn pop_path_change(&mut self) -> Option<(ConnId, IpAddr, bool)> {
+        self.path_changes.pop_front()
+    }
+
+    pub fn has_path_changes(&self) -> bool {
+        !self.path_changes.is_empty()
     }
 
     pub fn has_events(&self) -> bool {
@@ -695,6 +706,16 @@ impl UpperLayer for Table {
             }
         }
         false
+    }
+
+    fn path(&mut self, id: ConnId, remote: IpAddr, state: PathState) {
+        tracing::info!(%remote, "an address of a peer is {state:?}");
+        let streams = self.association(id).map_or(0, |association| association.streams.len());
+        for stream in 0..streams {
+            let owner = self.association(id).map_or(NONE, |association| association.owner(stream as u16));
+            let session = self.id_of(owner).map(|session| (session, remote, state == PathState::Active));
+            self.path_changes.extend(session);
+        }
     }
 
     fn dropped(&mut self, id: ConnId, stream: u16, tsn: Seq) {

@@ -9,7 +9,7 @@
 //!
 //! SCTP holds what arrives until the session reads it in the order of its DDP-SSNs.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use ironwarp_iwarp::sctp::{ADAPTATION_INDICATION, Chunk, PPID_CONTROL, PPID_SEGMENT, Session};
 use ironwarp_llp::{
@@ -18,7 +18,7 @@ use ironwarp_llp::{
 };
 use ironwarp_net::{FlowHasher, IcmpError, IcmpErrorKind, Net, Packet, Path};
 use ironwarp_port::{Port, Wires};
-use ironwarp_sctp::{MessageHeader, Sctp, SctpConfig, State};
+use ironwarp_sctp::{MessageHeader, PathState, Sctp, SctpConfig, State};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::{Flow, Nanos, Seq};
 
@@ -452,7 +452,7 @@ impl<P: Port> Transport for SctpSessions<P> {
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        if self.table.has_events() {
+        if self.table.has_events() || self.table.has_path_changes() || self.engine.has_unrouted() {
             return Some(Nanos::ZERO);
         }
         self.engine.next_deadline().into_iter().chain(self.table.idle_deadline()).min()
@@ -474,6 +474,16 @@ impl<P: Port> Transport for SctpSessions<P> {
         self.engine.update_paths(from, slots_max, update)
     }
 
+    fn add_paths(&mut self, now: Nanos, mut route: impl FnMut(IpAddr) -> Option<Path>) {
+        while let Some((id, remotes)) = self.engine.pop_unrouted() {
+            remotes.into_iter().filter_map(&mut route).for_each(|path| self.engine.add_route(now, id, path));
+        }
+    }
+
+    fn pop_path_change(&mut self) -> Option<(ConnId, IpAddr, bool)> {
+        self.table.pop_path_change()
+    }
+
     fn slots(&self) -> u32 {
         self.table.slots()
     }
@@ -482,18 +492,24 @@ impl<P: Port> Transport for SctpSessions<P> {
         let id = self.table.id_of(slot)?;
         let session = self.table.at(id)?;
         let association = self.engine.association_info(session.association)?;
+        let paths = || self.engine.paths(session.association);
+        let current = paths().find(|path| path.is_current)?;
+        let at = |ip, end: SocketAddr| SocketAddr::new(ip, end.port());
+        let Flow { local, remote } = association.flow;
         Some(ConnectionInfo {
             id,
-            flow: association.flow,
+            flow: Flow { local: at(current.local, local), remote: at(current.remote, remote) },
             state: association.state,
             acked_bytes: session.acked_bytes,
             received_bytes: session.received_bytes as u32,
             retransmits: 0,
             last_rx_at: Nanos::ZERO,
-            srtt: Nanos::ZERO,
+            srtt: current.srtt,
             rto: association.rto,
             cwnd_bytes: association.cwnd_bytes,
             flight_bytes: association.flight_bytes,
+            paths: paths().count() as u8,
+            paths_up: paths().filter(|path| path.state == PathState::Active).count() as u8,
         })
     }
 
