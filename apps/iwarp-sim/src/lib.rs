@@ -7,6 +7,8 @@
 //!
 //! [`adversary`] has hosts that keep no rule, and what their packets cost a node.
 //!
+//! [`sctp`] has nodes of the SCTP layer and below.
+//!
 //! [`tcp`] has nodes of the TCP layer and below, for throughput curves and tests.
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a tool, whose names say what most items are")]
@@ -19,6 +21,7 @@ mod hostile;
 mod kinds;
 pub mod plan;
 pub mod regressions;
+pub mod sctp;
 pub mod tcp;
 pub mod trial;
 mod wire;

@@ -3,5 +3,6 @@
 mod adversaries;
 mod command_line;
 mod many;
+mod sctp;
 mod seeds;
 mod tcp;

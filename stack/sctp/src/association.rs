@@ -239,6 +239,21 @@ impl<F: Frame> Association<F> {
         self.paths.reset(config);
     }
 
+    /// Takes the round trip of the set-up: the first loss need not wait for RTO.Initial. One in
+    /// which something was sent again takes longer than that, and is none (RFC 9260 s6.3.1, C5).
+    pub(crate) fn sample_set_up(&mut self, rtt: Nanos, config: &SctpConfig) {
+        if (Nanos(1)..config.rto_initial).contains(&rtt) {
+            self.paths.current_mut().rtt.sample(rtt, config.rto_min);
+        }
+    }
+
+    /// Returns the time since the chunk of this state was sent for the first time, if it was sent
+    /// once.
+    pub(crate) fn time_in_state(&self, now: Nanos) -> Nanos {
+        let left = self.timers.state.since(now);
+        if self.tries == 0 { Nanos(self.rto.0.saturating_sub(left.0)) } else { Nanos::MAX }
+    }
+
     /// Returns where packets to the peer go.
     pub(crate) fn route(&self) -> Route<'_> {
         self.route_of(self.paths.current_id())

@@ -130,20 +130,20 @@ fn data_carries_the_sack_that_waits() {
 }
 
 /// RFC 9260 s7.2.1 and s6.1, rule B: the initial window is three packets of 1500 octets. Each SACK
-/// of a full window adds a packet.
+/// of a full window adds what it acknowledges.
 #[test]
 fn slow_start_opens_the_window() {
     let mut scene = Scene::new();
     assert_eq!(scene.send(9), (vec![1, 2, 3], Blocked::Congestion));
     assert_eq!(scene.sack(2, &[]), []);
     assert_eq!(scene.node.take_events(), [(scene.peer.id, Events::ACKED | Events::WRITABLE)]);
-    assert_eq!((scene.cwnd(), scene.flight()), (4 * CHUNK, CHUNK), "PMDCS is CHUNK");
-    assert_eq!(scene.send(9), (vec![4, 5, 6], Blocked::Congestion));
+    assert_eq!((scene.cwnd(), scene.flight()), (5 * CHUNK, CHUNK), "PMDCS is CHUNK");
+    assert_eq!(scene.send(9), (vec![4, 5, 6, 7], Blocked::Congestion));
     assert_eq!(scene.node.upper.acked, [(0, FULL.len() as u32); 2]);
     scene.sack(3, &[]);
     assert_eq!(scene.send(1).1, Blocked::Source);
     scene.sack(4, &[]);
-    assert_eq!(scene.cwnd(), 5 * CHUNK, "full twice, and not the third time");
+    assert_eq!(scene.cwnd(), 6 * CHUNK, "full twice, and not the third time");
 }
 
 /// RFC 9260 s6.1, rule B: one packet may exceed cwnd.
@@ -171,7 +171,7 @@ fn the_first_chunk_starts_the_timer() {
 fn the_window_grows_before_a_loss_halves_it() {
     let mut scene = Scene::with(SctpConfig { burst_packets_max: 99, ..SctpConfig::default() });
     let mut last = 0;
-    for _ in 0..6 {
+    for _ in 0..3 {
         last += scene.send(99).0.len() as u32;
         scene.sack(last, &[]);
     }
@@ -545,4 +545,34 @@ fn a_device_without_room_comes_before_the_state() {
         scene.node.sent();
         assert_eq!(scene.send(1).0.len(), usize::from(!closes));
     }
+}
+
+/// A retransmission is lost, too, after three reports of chunks that were sent after it. Reports of
+/// earlier ones do not count, and the window is not halved again.
+#[test]
+fn three_reports_of_later_chunks_retransmit_a_retransmission() {
+    let mut scene = Scene::with(SctpConfig { burst_packets_max: 99, ..SctpConfig::default() });
+    let mut last = 0;
+    while scene.cwnd() < 16 * CHUNK {
+        scene.send(99);
+        last += 2;
+        scene.sack(last, &[]);
+    }
+    scene.send(99);
+    let end = scene.node.sctp.resource_usage().tx_units as u16;
+    assert_eq!(scene.sack(last, &[[2, 2]]), []);
+    assert_eq!(scene.sack(last, &[[2, 3]]), []);
+    assert_eq!(scene.sack(last, &[[2, 4]]), [last + 1]);
+    let cwnd = scene.cwnd();
+    // The retransmission left now: what follows up to `end` was sent before it.
+    for to in 5..=end {
+        assert_eq!(scene.sack(last, &[[2, to]]), []);
+    }
+    let (sent, _) = scene.send(99);
+    assert_eq!(sent.first(), Some(&(last + u32::from(end) + 1)), "the recovery goes on with new chunks");
+    for to in [end + 1, end + 2] {
+        assert_eq!(scene.sack(last, &[[2, to]]), []);
+    }
+    assert_eq!(scene.sack(last, &[[2, end + 3]]), [last + 1], "the third report of a later chunk");
+    assert_eq!((scene.cwnd(), scene.node.read(Counter::SctpFastRecoveries)), (cwnd, 1));
 }

@@ -12,7 +12,7 @@ mod progress;
 mod shared_node;
 mod two_hosts;
 
-pub use ironwarp_node::{Connector, EndCounts, IronwarpNode, IronwarpSetup, RxFilter, link_address};
+pub use ironwarp_node::{Connector, EndCounts, IronwarpNode, IronwarpSetup, RxFilter, address, link_address};
 pub use progress::{EndAction, Task, TaskProgress};
 pub use shared_node::SharedNode;
 pub use two_hosts::{Outcome, TwoHostRun};

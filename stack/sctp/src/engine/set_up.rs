@@ -149,7 +149,9 @@ impl<P: Port> Sctp<P> {
             _ if init.fixed.tag == 0 => io.send_abort(Route { tag: view.tag, ..route }, true, None),
             Some(cause) => io.send_abort(route, false, cause),
             None => {
+                let rtt = association.time_in_state(io.now);
                 association.set_peer(init.fixed, &io.shared.config);
+                association.sample_set_up(rtt, &io.shared.config);
                 association.adaptation_code_point = adaptation_code_point(&init);
                 association.init_ack = Some(arrived);
                 association.enter(State::CookieEchoed, &mut io);
@@ -257,6 +259,8 @@ impl<P: Port> Sctp<P> {
             &self.shared.config,
         );
         association.set_peer(cookie.peer, &self.shared.config);
+        let sent_at = Nanos(cookie.expires_at.0.saturating_sub(self.shared.config.cookie_life.0));
+        association.sample_set_up(now.since(sent_at), &self.shared.config);
         association.adaptation_code_point = cookie.adaptation_code_point;
         self.take_over(arrived.hash, &arrived.flow);
         let slot = if listener.is_some() { self.insert(association) } else { None };

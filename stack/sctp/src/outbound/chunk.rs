@@ -32,8 +32,9 @@ pub(crate) struct SentChunk<S> {
     pub(super) state: ChunkState,
     /// SACKs that reported it missing.
     pub(super) misses: u8,
-    /// RFC 9260 s7.2.4: a chunk is retransmitted fast once.
-    pub(super) was_fast: bool,
+    /// The first TSN that was sent after its last transmission. Only reports of this and later ones
+    /// count as misses.
+    pub(super) later: Seq,
 }
 
 impl<S: Sealed> SentChunk<S> {

@@ -291,7 +291,7 @@ impl<F: Frame> Association<F> {
             path: id,
             state: ChunkState::InFlight,
             misses: 0,
-            was_fast: false,
+            later: tsn.plus(1),
         };
         let (size, bytes) = (chunk.size(), chunk.message_bytes());
         if path.flight_bytes == 0 {

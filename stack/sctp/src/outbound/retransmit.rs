@@ -34,7 +34,7 @@ impl<F: Frame> Association<F> {
         let least = first_lost.size() as usize + COMMON_HEADER_BYTES + route.path.ip_bytes();
         let may_fragment = least > usize::from(route.mtu_bytes);
         let route = Route { mtu_bytes: route.mtu_bytes.max(least as u16), may_fragment, ..route };
-        let port = route.path.port();
+        let (port, next_tsn) = (route.path.port(), self.outbound.next_tsn);
         let (mut sent, mut bytes, mut size) = (0, 0, 0);
         let mut has_first = false;
         let built = io.build(route, |packet, shared| {
@@ -46,7 +46,7 @@ impl<F: Frame> Association<F> {
                     if !is_of_path || !append(packet, chunk.octets()) {
                         break;
                     }
-                    (chunk.state, chunk.path) = (ChunkState::InFlight, id);
+                    (chunk.state, chunk.path, chunk.later) = (ChunkState::InFlight, id, next_tsn);
                     has_first |= at == first;
                     (sent, bytes, size) = (sent + 1, bytes + chunk.message_bytes(), size + chunk.size());
                     if sent == self.outbound.lost {

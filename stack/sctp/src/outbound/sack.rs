@@ -3,6 +3,10 @@
 //! A SACK of a TSN that was never sent aborts the association. A SACK with blocks out of order is
 //! dropped, so that one pass over what is retained suffices.
 //!
+//! RFC 9260 s7.2.4, item 5, retransmits a chunk fast once. Here a retransmission is lost, too,
+//! after three reports of chunks that were sent after it, without a further reduction of the
+//! window: otherwise it costs a timeout, which TCP's RACK saves.
+//!
 //! Source: RFC 9260 s6.2.1, s6.3.2 and s7.2.4. Cost: without gap blocks, one list node for each
 //! acknowledged chunk; with them, two passes over what is retained.
 
@@ -215,11 +219,11 @@ impl<F: Frame> Association<F> {
         let mut at = outbound.retained.head();
         while let Some(chunk) = io.shared.retained.value_mut(at).filter(|chunk| chunk.tsn.lt(end)) {
             let path = usize::from(chunk.path);
-            let is_missing = ends.get(path).copied().flatten().is_some_and(|end| chunk.tsn.lt(end));
-            if is_missing && chunk.state == ChunkState::InFlight && !chunk.was_fast {
+            let is_missing = ends.get(path).copied().flatten().is_some_and(|end| chunk.later.leq(end));
+            if is_missing && chunk.state == ChunkState::InFlight {
                 chunk.misses = chunk.misses.saturating_add(1);
                 if chunk.misses >= MISSES_MAX {
-                    (chunk.state, chunk.was_fast) = (ChunkState::Lost, true);
+                    (chunk.state, chunk.misses) = (ChunkState::Lost, 0);
                     outbound.lost += 1;
                     outbound.flight_bytes -= chunk.size();
                     self.paths.at_mut(chunk.path).flight_bytes -= chunk.size();

@@ -3,9 +3,13 @@
 //! Source: RFC 9260 s7.2. Sizes are those of DATA chunks with header and padding. An increase
 //! counts acknowledged chunks only, not the duplicates that s7.2.2 permits to count too. A peer
 //! that handles a burst of packets at once sends one SACK for it. That SACK counts as many as one
-//! for every second packet would be, which is L of s7.2.1.
+//! for every second packet would be.
 
 use ironwarp_types::Nanos;
+
+/// RFC 9260 s7.2.1, RFC 3465 s2.2: the most packets by which a SACK opens the window in slow start.
+/// Two, as for our TCP, so that SACKs for every second packet double it in a round trip.
+const L: u32 = 2;
 
 /// Halvings after which any window is at its minimum.
 const HALVINGS_MAX: u64 = 32;
@@ -48,7 +52,7 @@ impl Congestion {
         if self.cwnd <= self.ssthresh {
             // RFC 9260 s7.2.1.
             if is_full && !in_fast_recovery {
-                let most = self.pmdcs.saturating_mul(self.sacks_of(acked));
+                let most = self.pmdcs.saturating_mul(L * self.sacks_of(acked));
                 self.cwnd = self.cwnd.saturating_add(acked.min(most));
             }
             return;
@@ -119,7 +123,8 @@ mod tests {
         }
     }
 
-    /// RFC 9260 s7.2.1: by at most a packet for each SACK of two, and only if the window was full.
+    /// RFC 9260 s7.2.1: by what is acknowledged, by at most two packets for each SACK of two, and
+    /// only if the window was full.
     #[test]
     fn slow_start_needs_a_full_window() {
         let mut congestion = Congestion::new(1_000, false);
@@ -127,13 +132,13 @@ mod tests {
         congestion.on_acked(2_000, 4_000, true);
         assert_eq!(congestion.cwnd(), 4_000);
         congestion.on_acked(2_000, 4_000, false);
-        assert_eq!(congestion.cwnd(), 5_000);
-        congestion.on_acked(300, 5_000, false);
-        assert_eq!(congestion.cwnd(), 5_300);
-        congestion.on_acked(3_999, 5_300, false);
+        assert_eq!(congestion.cwnd(), 6_000);
+        congestion.on_acked(300, 6_000, false);
         assert_eq!(congestion.cwnd(), 6_300);
-        congestion.on_acked(6_000, 6_300, false);
-        assert_eq!(congestion.cwnd(), 9_300);
+        congestion.on_acked(3_999, 6_300, false);
+        assert_eq!(congestion.cwnd(), 8_300);
+        congestion.on_acked(6_000, 8_300, false);
+        assert_eq!(congestion.cwnd(), 14_300);
     }
 
     /// RFC 9260 s7.2.2: a packet more when a full window is acknowledged.

@@ -1,0 +1,2 @@
+mod goodput;
+mod queue_pairs;
