@@ -139,6 +139,8 @@ DECISIONS = {
     "reassembly of IP fragments": ["RFC1122-3.2.1.4-01", "RFC1122-3.3.2-01"],
     "IP options": ["RFC1122-3.2.1.8-01..02"],
     "fragments of SCTP messages": ["RFC9260-6-08", "RFC9260-6-11..12"],
+    "addresses of an SCTP peer beyond four, and by default beyond one": ["RFC9260-5.1.2-04", "RFC9260-5.1.2-08"],
+    "HEARTBEATs of an SCTP peer before the set-up is complete": ["RFC9260-8.3-02"],
     "source quench (RFC 6633)": ["RFC1122-3.2.2.3-01"],
 }
 # The SHOULDs that ask something of IPsec.

@@ -10,6 +10,7 @@ use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos, Seq};
 
 use crate::SctpConfig;
+use crate::engine::ROUTE_INTERVAL;
 use crate::inbound::Inbound;
 use crate::message::UpperLayer;
 use crate::outbound::Outbound;
@@ -68,6 +69,8 @@ pub(crate) struct Association<F> {
     pub(crate) paths: Paths,
     /// The addresses of the peer: that of the set-up, and those that it has listed.
     pub(crate) remotes: ArrayVec<IpAddr, PATHS_MAX>,
+    /// How long addresses without a route wait next.
+    pub(crate) route_interval: Nanos,
     /// The path that DATA arrived on last.
     pub(crate) data_from: PathId,
     /// The listener of an association that the peer opened.
@@ -130,6 +133,7 @@ impl<F: Frame> Association<F> {
             hash,
             paths: Paths::new(path, config),
             remotes: ArrayVec::from_iter([flow.remote.ip()]),
+            route_interval: ROUTE_INTERVAL,
             data_from: 0,
             listener,
             local,
@@ -185,6 +189,9 @@ impl<F: Frame> Association<F> {
     /// (RFC 9260 s6.3.3, rule E2).
     pub(crate) fn send_again<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) {
         self.tries = self.tries.saturating_add(1);
+        // RFC 9260 s6.4: over another path if there is one. These states have no HEARTBEATs.
+        self.paths.on_error(self.paths.current_id(), io.now, &io.shared.config);
+        self.paths.stop_heartbeats();
         self.rto = self.rto.times(2).min(io.shared.config.rto_max);
         self.send_of_state(io);
         self.start_state_timer(io);
@@ -276,7 +283,7 @@ impl<F: Frame> Association<F> {
 
     /// Returns the path that a packet from an address arrived on: the current one while the address
     /// has no route.
-    pub(crate) fn from(&self, remote: IpAddr) -> PathId {
+    pub(crate) fn path_from(&self, remote: IpAddr) -> PathId {
         let found = if self.paths.are_several() { self.paths.find(remote) } else { None };
         found.unwrap_or(self.paths.current_id())
     }
@@ -344,9 +351,11 @@ impl<F: Frame> Association<F> {
             }
             State::CookieEchoed => self.send_cookie(io),
             State::ShutdownSent => self.send_shutdown(io),
-            State::ShutdownAckSent => io.send(self.route(), |packet| {
-                packet.chunk(ChunkType::SHUTDOWN_ACK, 0, |_| {});
-            }),
+            State::ShutdownAckSent => {
+                io.send(self.route(), |packet| {
+                    packet.chunk(ChunkType::SHUTDOWN_ACK, 0, |_| {});
+                });
+            }
             _ => {}
         }
     }

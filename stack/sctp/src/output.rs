@@ -108,11 +108,16 @@ impl<'a> Route<'a> {
 }
 
 impl<P: Port> Io<'_, P> {
-    /// Sends a packet with the chunks that `write` appends.
-    pub(crate) fn send(&mut self, route: Route<'_>, write: impl FnOnce(&mut PacketWriter<'_>)) {
-        if let Some((sealed, ())) = self.build(route, |packet, _| write(packet)) {
-            self.push(route.path.port(), sealed);
-        }
+    /// Sends a packet with the chunks that `write` appends. Returns whether there was a buffer, and
+    /// a chunk that fits.
+    pub(crate) fn send(&mut self, route: Route<'_>, write: impl FnOnce(&mut PacketWriter<'_>)) -> bool {
+        let built = self.build(route, |packet, _| {
+            write(packet);
+            packet.has_chunks()
+        });
+        let Some((sealed, true)) = built else { return false };
+        self.push(route.path.port(), sealed);
+        true
     }
 
     /// Builds a packet with the chunks that `write` appends. `None` without a buffer.

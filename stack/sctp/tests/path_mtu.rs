@@ -42,6 +42,8 @@ impl Scene {
         let (tag, cookie) = Peer::cookie(&mut node, &InitChunk::default());
         node.receive(&ironwarp_testkit::Route::v4(1, 2).packet(132, &echo(tag, &cookie)));
         let id = node.take_events()[0].0;
+        // The probe leaves behind the COOKIE ACK.
+        node.pass(Nanos::from_millis(1));
         Scene { node, peer: Peer { tag, id }, next_tsn: None }
     }
 
@@ -225,6 +227,9 @@ fn two_nodes_find_the_mtu_of_their_link() {
     let mut b = Node::with_mtu(2, SctpConfig::default(), LINK);
     b.listen();
     let id = a.connect(2);
+    exchange(&mut a, &mut b);
+    a.pass(Nanos::from_millis(1));
+    b.pass(Nanos::from_millis(1));
     let kinds = exchange(&mut a, &mut b);
     assert_eq!(kinds.iter().filter(|&&kind| kind == PAD).count(), 2);
     assert!(!kinds.contains(&ERROR));

@@ -17,17 +17,22 @@ const UNORDERED: MessageHeader = MessageHeader { stream: 0, ppid: 0, is_unordere
 struct Pair {
     nodes: [Node; 2],
     ids: [ConnId; 2],
-    is_cut: [bool; 2],
+    /// The longest IP packet that each link takes; 0 if it is cut.
+    takes: [usize; 2],
     /// The types of the chunks that left over each link.
     sent: [Vec<u8>; 2],
 }
 
 impl Pair {
     fn new(config: impl Fn(u8) -> SctpConfig) -> Self {
-        let mut nodes = [1, 2].map(|host| Node::new(host, config(host)));
+        Pair::with_mtu(1_500, config)
+    }
+
+    fn with_mtu(mtu_bytes: u16, config: impl Fn(u8) -> SctpConfig) -> Self {
+        let mut nodes = [1, 2].map(|host| Node::with_mtu(host, config(host), mtu_bytes));
         nodes[1].listen();
         let id = nodes[0].connect(2);
-        let mut pair = Pair { nodes, ids: [id; 2], is_cut: [false; 2], sent: [vec![], vec![]] };
+        let mut pair = Pair { nodes, ids: [id; 2], takes: [usize::MAX; 2], sent: [vec![], vec![]] };
         pair.exchange();
         let [(id, Events::ESTABLISHED)] = pair.nodes[1].take_events()[..] else { panic!("no association") };
         pair.ids[1] = id;
@@ -36,7 +41,11 @@ impl Pair {
 
     /// Two hosts that have confirmed each other's addresses.
     fn confirmed(config: impl Fn(u8) -> SctpConfig) -> Self {
-        let mut pair = Pair::new(config);
+        Pair::new(config).confirm()
+    }
+
+    fn confirm(self) -> Self {
+        let mut pair = self;
         pair.pass(Nanos::from_millis(1));
         assert_eq!(pair.states(), [[PathState::Active; 2]; 2]);
         pair.nodes.iter_mut().for_each(|node| node.upper.paths.clear());
@@ -53,7 +62,7 @@ impl Pair {
             for (from, frames) in frames.iter().enumerate() {
                 for frame in frames {
                     self.sent[link_of(frame)].extend(Sent::read(frame).kinds());
-                    if !self.is_cut[link_of(frame)] {
+                    if frame.len() - 14 <= self.takes[link_of(frame)] {
                         self.nodes[1 - from].receive(frame);
                     }
                 }
@@ -87,10 +96,14 @@ impl Pair {
 
     /// Sends a message from the first host, and returns how long it takes to be acknowledged.
     fn send(&mut self) -> Nanos {
+        self.send_message(b"message")
+    }
+
+    fn send_message(&mut self, message: &[u8]) -> Nanos {
         let start = self.nodes[0].now;
         self.nodes[1].upper.takes = true;
         let (taken, acked) = (self.nodes[1].upper.taken.len(), self.nodes[0].upper.acked.len());
-        assert_eq!(self.nodes[0].transmit(self.ids[0], UNORDERED, &[b"message"]).0, 1);
+        assert_eq!(self.nodes[0].transmit(self.ids[0], UNORDERED, &[message]).0, 1);
         self.exchange();
         while self.nodes[0].upper.acked.len() == acked {
             self.pass(Nanos::from_millis(1));
@@ -132,7 +145,7 @@ fn a_listed_address_is_confirmed_by_a_heartbeat() {
 #[test]
 fn an_address_that_does_not_answer_gets_heartbeats_only() {
     let mut pair = Pair::new(both_links);
-    pair.is_cut[1] = true;
+    pair.takes[1] = 0;
     // Probes after 0, 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s.
     pair.pass(Nanos::from_secs(5));
     assert_eq!(pair.sent[1].iter().filter(|&&kind| kind == HEARTBEAT).count(), 2 * 5);
@@ -140,7 +153,7 @@ fn an_address_that_does_not_answer_gets_heartbeats_only() {
     assert_eq!(pair.states(), [[PathState::Active, PathState::Unconfirmed]; 2]);
     assert!(pair.sent[1].iter().all(|&kind| kind == HEARTBEAT) && pair.sent[1].len() < 2 * 12);
     assert_eq!(pair.events(0), []);
-    pair.is_cut[1] = false;
+    pair.takes[1] = usize::MAX;
     pair.pass(Nanos::from_secs(60));
     assert_eq!(pair.states(), [[PathState::Active; 2]; 2]);
 }
@@ -167,7 +180,7 @@ fn messages_go_over_the_other_path_while_the_first_one_is_cut() {
     });
     let quick = pair.send();
     assert!(quick < Nanos::from_millis(5), "{quick:?}");
-    pair.is_cut[0] = true;
+    pair.takes[0] = 0;
     let slow = pair.send();
     assert!(slow < Nanos::from_millis(300), "an RTO, and no more: {slow:?}");
     assert_eq!(pair.events(0)[0], (on_link(0, 2), PathState::PotentiallyFailed));
@@ -182,7 +195,7 @@ fn messages_go_over_the_other_path_while_the_first_one_is_cut() {
         (pair.nodes[0].state(pair.ids[0]), pair.paths(0)[0].state),
         (State::Established, PathState::Inactive)
     );
-    pair.is_cut[0] = false;
+    pair.takes[0] = usize::MAX;
     pair.pass(Nanos::from_secs(20));
     assert_eq!(pair.events(0), [(on_link(0, 2), PathState::Active)]);
     assert!(pair.paths(0)[0].is_current, "the primary path is used again");
@@ -198,11 +211,11 @@ fn a_peer_without_a_path_is_given_up_and_one_that_returns_is_not() {
     for is_back in [false, true] {
         let mut pair =
             Pair::confirmed(|host| SctpConfig { rto_max: Nanos::from_secs(2), ..both_links(host) });
-        pair.is_cut = [true; 2];
+        pair.takes = [0; 2];
         pair.nodes[0].transmit(pair.ids[0], UNORDERED, &[b"message"]);
         pair.pass(Nanos::from_secs(1));
         assert_eq!(pair.nodes[0].state(pair.ids[0]), State::Established);
-        pair.is_cut[1] = !is_back;
+        pair.takes[1] = if is_back { usize::MAX } else { 0 };
         pair.pass(Nanos::from_secs(200));
         let events: Vec<_> = pair.nodes[0].take_events().iter().map(|&(_, events)| events).collect();
         if is_back {
@@ -223,7 +236,11 @@ struct TwoAddresses {
 
 impl TwoAddresses {
     fn new() -> Self {
-        let mut node = Node::new(2, both_links(2));
+        TwoAddresses::with_mtu(1_500)
+    }
+
+    fn with_mtu(mtu_bytes: u16) -> Self {
+        let mut node = Node::with_mtu(2, both_links(2), mtu_bytes);
         node.listen();
         let (tag, cookie) = Peer::cookie(&mut node, &listing(&[[10, 1, 0, 1]]));
         node.answers(1, &echo(tag, &cookie));
@@ -308,10 +325,7 @@ fn a_restart_cannot_add_addresses() {
     let again = InitChunk { tag: 99, ..listing(&[[10, 0, 0, 1]]) };
     peer.node.receive(&over(1, 1).packet(132, &again.packet()));
     let [(1, answer)] = &peer.collect()[..] else { panic!("one INIT ACK") };
-    assert_eq!(answer.kinds(), [INIT_ACK]);
-    let cookie = tlvs(&answer.value()[16..]).into_iter().find(|&(kind, _)| kind == 7).expect("a cookie").1;
-    let reply = packet([FROM, PORT], word(answer.value(), 0), &[chunk(COOKIE_ECHO, 0, &cookie)]);
-    peer.node.receive(&over(1, 1).packet(132, &reply));
+    peer.node.receive(&over(1, 1).packet(132, &cookie_echo(answer)));
     let events: Vec<_> = peer.node.take_events().into_iter().map(|(_, events)| events).collect();
     assert_eq!(events, [Events::RESET, Events::ESTABLISHED]);
 }
@@ -332,13 +346,13 @@ fn an_address_that_belongs_to_another_host_is_its_own() {
     // Host 3 opens one from that address and the same port.
     node.receive(&over(1, 3).packet(132, &InitChunk { tag: 77, ..InitChunk::default() }.packet()));
     let [answer] = &node.sent()[..] else { panic!("one INIT ACK") };
-    assert_eq!((answer.tag, answer.kinds()), (77, vec![INIT_ACK]));
-    let cookie = tlvs(&answer.value()[16..]).into_iter().find(|&(kind, _)| kind == 7).expect("a cookie").1;
-    let reply = packet([FROM, PORT], word(answer.value(), 0), &[chunk(COOKIE_ECHO, 0, &cookie)]);
-    node.receive(&over(1, 3).packet(132, &reply));
+    assert_eq!(answer.tag, 77);
+    node.receive(&over(1, 3).packet(132, &cookie_echo(answer)));
     let [(second, Events::ESTABLISHED)] = node.take_events()[..] else { panic!("no association") };
     assert_eq!(node.sent().iter().map(Sent::kinds).collect::<Vec<_>>(), [[COOKIE_ACK]]);
     assert_ne!(first, second);
+    // It does not know the tag of the HEARTBEATs, and says so.
+    node.receive(&over(1, 3).packet(132, &packet([FROM, PORT], Peer::OWN_TAG, &[chunk(ABORT, 1, &[])])));
     node.pass(Nanos::from_secs(10));
     assert_eq!(node.sent(), [], "no more HEARTBEATs to it");
     let message = packet([FROM, PORT], word(answer.value(), 0), &[data(100, b"mine")]);
@@ -360,9 +374,35 @@ fn a_collision_is_answered_at_the_address_that_the_user_named() {
     assert_eq!((link_of(frame), answer.tag, answer.kinds()), (0, Peer::OWN_TAG, vec![INIT_ACK]));
     assert_eq!(answer.value()[..4], init.value()[..4], "our tag");
     assert_eq!(node.state(id), State::CookieWait);
+    // The other address of the INIT is one of the association.
+    let mut whole = Node::new(2, both_links(2));
+    whole.connect_from(PORT, addr(1, FROM), 1);
+    let _ = whole.frames();
+    whole.receive(&over(1, 1).packet(132, &listing(&[[10, 0, 0, 1]]).packet()));
+    let [answer] = &whole.sent()[..] else { panic!("one INIT ACK") };
+    whole.receive(&over(0, 1).packet(132, &cookie_echo(answer)));
+    let (_, remotes) = whole.sctp.pop_unrouted().expect("an address without a route");
+    assert_eq!(remotes[..], [on_link(1, 1)]);
     // Without that address the INIT concerns another association, which nobody listens for.
     node.receive(&over(1, 1).packet(132, &InitChunk::default().packet()));
     assert_eq!(node.sent().iter().map(Sent::kinds).collect::<Vec<_>>(), [[ABORT]]);
+}
+
+/// RFC 9260 s5.1.2 D: an INIT ACK is of the association that any address in it identifies.
+#[test]
+fn an_init_ack_may_come_from_another_address() {
+    let mut node = Node::new(2, both_links(2));
+    let id = node.connect_from(PORT, addr(1, FROM), 1);
+    let [init] = &node.sent()[..] else { panic!("one INIT") };
+    let parameters = vec![tlv(7, b"cookie"), tlv(5, &[10, 0, 0, 1])];
+    let answer = InitChunk { parameters, ..InitChunk::default() }.build(INIT_ACK);
+    node.receive(&over(1, 1).packet(132, &packet([FROM, PORT], word(init.value(), 0), &[answer])));
+    let frames = node.frames();
+    assert_eq!(
+        frames.iter().map(|frame| (link_of(frame), Sent::read(frame).kinds())).collect::<Vec<_>>(),
+        [(0, vec![COOKIE_ECHO])]
+    );
+    assert_eq!(node.state(id), State::CookieEchoed);
 }
 
 /// RFC 9260 s5.2.1: once INIT ACK has told the addresses of the peer, its INIT cannot add one.
@@ -383,13 +423,116 @@ fn a_collision_cannot_add_addresses() {
     assert_eq!(same.iter().map(Sent::kinds).collect::<Vec<_>>(), [[INIT_ACK]]);
 }
 
+/// A peer that has listed the second address of another host takes no packet from it, and its end
+/// does not matter.
+#[test]
+fn an_address_that_two_peers_list_is_of_the_one_that_answers() {
+    let mut pair = Pair::new(both_links);
+    let far = &mut pair.nodes[1];
+    // Host 3 lists the second address of host 1, with the same ports.
+    let init = InitChunk { tag: 77, ..listing(&[[10, 1, 0, 1]]) };
+    far.receive(&over(0, 3).packet(132, &init.packet()));
+    let [answer] = &far.sent()[..] else { panic!("one INIT ACK") };
+    far.receive(&over(0, 3).packet(132, &cookie_echo(answer)));
+    let [(hostile, Events::ESTABLISHED)] = far.take_events()[..] else { panic!("no association") };
+    let _ = far.frames();
+    let mut pair = pair.confirm();
+    pair.takes[0] = 0;
+    pair.send();
+    let far = &mut pair.nodes[1];
+    far.sctp.abort(far.now, hostile, &mut far.wires);
+    let _ = far.frames();
+    pair.send();
+    assert_eq!(pair.nodes[0].state(pair.ids[0]), State::Established);
+}
+
+/// Returns the COOKIE ECHO that answers an INIT ACK.
+fn cookie_echo(answer: &Sent) -> Vec<u8> {
+    assert_eq!(answer.kinds(), [INIT_ACK]);
+    let cookie = tlvs(&answer.value()[16..]).into_iter().find(|&(kind, _)| kind == 7).expect("a cookie").1;
+    packet([FROM, PORT], word(answer.value(), 0), &[chunk(COOKIE_ECHO, 0, &cookie)])
+}
+
+/// RFC 9260 s5.2.2: a peer that restarts may begin at any of its addresses, also one that was never
+/// confirmed.
+#[test]
+fn a_restart_from_an_unconfirmed_address_ends_the_association() {
+    let mut peer = TwoAddresses::new();
+    let again = InitChunk { tag: 99, ..listing(&[[10, 0, 0, 1]]) };
+    peer.node.receive(&over(1, 1).packet(132, &again.packet()));
+    let [(1, answer)] = &peer.collect()[..] else { panic!("one INIT ACK") };
+    peer.node.receive(&over(1, 1).packet(132, &cookie_echo(answer)));
+    let events: Vec<_> = peer.node.take_events().into_iter().map(|(_, events)| events).collect();
+    assert_eq!(events, [Events::RESET, Events::ESTABLISHED]);
+}
+
+/// RFC 9260 s6.4: SHUTDOWN goes over another path when it is not answered.
+#[test]
+fn an_association_ends_in_order_over_the_other_path() {
+    let mut pair = Pair::confirmed(both_links);
+    pair.takes[0] = 0;
+    let id = pair.ids[0];
+    pair.nodes[0].close(id);
+    pair.pass(Nanos::from_secs(2));
+    let events: Vec<_> = pair.nodes[0].take_events().into_iter().map(|(_, events)| events).collect();
+    assert_eq!(events.last(), Some(&Events::CLOSED));
+}
+
+/// A chunk that is larger than packets of the other path are yet moves there all the same, if the
+/// link takes it.
+#[test]
+fn a_large_chunk_moves_to_a_path_that_is_not_probed_yet() {
+    let mut pair = Pair::with_mtu(9_000, both_links);
+    pair.takes[1] = 0;
+    pair.pass(Nanos::from_millis(10));
+    pair.takes = [0, usize::MAX];
+    pair.send_message(&[7; 8_000]);
+    assert!(pair.paths(0)[1].is_current);
+}
+
+/// RFC 8899 s4.3: a path that takes small packets only, and answers HEARTBEATs, is found out while
+/// others carry what it loses.
+#[test]
+fn a_black_hole_of_one_path_is_found_with_several() {
+    let quick = |host| SctpConfig { heartbeat_interval: Nanos::from_millis(100), ..both_links(host) };
+    let mut pair = Pair::with_mtu(9_000, quick);
+    pair.pass(Nanos::from_secs(3));
+    assert_eq!(pair.states(), [[PathState::Active; 2]; 2]);
+    pair.takes[0] = 2_000;
+    for _ in 0..20 {
+        let time = pair.send_message(&[7; 8_000]);
+        assert!(time < Nanos::from_secs(1), "{time:?}");
+        pair.pass(Nanos::from_millis(20));
+        if pair.nodes[0].read(Counter::SctpPathMtuLowered) > 0 {
+            return;
+        }
+    }
+    panic!("the first path loses packets again and again");
+}
+
+/// What a path has not proved yet is no limit for other associations: only what a router reports.
+#[test]
+fn the_limit_of_a_route_is_what_a_router_reports() {
+    let mut peer = TwoAddresses::with_mtu(9_000);
+    let limits = |node: &mut Node| {
+        let mut limits = Vec::new();
+        node.sctp.update_paths(0, 64, |_, mtu_bytes| limits.push(mtu_bytes));
+        limits
+    };
+    assert_eq!(limits(&mut peer.node), [9_000, 9_000]);
+    let flow = peer.node.info(peer.id).flow;
+    peer.node.sctp.on_too_big(peer.node.now, &flow, Peer::OWN_TAG, 4_000, &mut peer.node.wires);
+    assert_eq!(limits(&mut peer.node), [4_000, 9_000]);
+}
+
 /// Addresses that cannot be a peer's, those given twice and those beyond four are ignored, and
 /// those of a family that this host does not have. The types that the peer supports do not matter.
 #[test]
 fn the_addresses_of_a_peer_are_bounded() {
     let mut node = Node::new(2, both_links(2));
     node.listen();
-    let mut addresses = vec![[0, 0, 0, 0], [127, 0, 0, 1], [224, 0, 0, 1], [10, 0, 0, 1], [10, 1, 0, 9]];
+    let mut addresses =
+        vec![[10, 1, 0, 2], [0, 0, 0, 0], [127, 0, 0, 1], [224, 0, 0, 1], [10, 0, 0, 1], [10, 1, 0, 9]];
     addresses.extend((0..100).map(|n| [10, 1, 1, n]));
     let mut init = listing(&addresses);
     init.parameters.insert(0, tlv(6, &[0xfd; 16]));
@@ -422,10 +565,14 @@ fn a_short_address_parameter_is_refused() {
 fn each_path_has_its_own_window() {
     let mut pair = Pair::confirmed(both_links);
     let before: Vec<_> = pair.paths(0).iter().map(|path| path.cwnd_bytes).collect();
-    pair.is_cut[0] = true;
+    pair.takes[0] = 0;
     pair.send();
     let after: Vec<_> = pair.paths(0).iter().map(|path| path.cwnd_bytes).collect();
     assert!(after[0] < before[0] && after[1] == before[1], "{before:?} {after:?}");
+    let full: &[u8] = &[7; 1_452];
+    assert!(pair.nodes[0].transmit(pair.ids[0], UNORDERED, &[full; 16]).0 > 2);
+    pair.pass(Nanos::from_millis(50));
+    assert!(pair.paths(0)[1].cwnd_bytes > after[1], "the window of the path that was sent over grows");
     assert_eq!(pair.paths(0)[0].flight_bytes, 0, "it is in flight on the path that it was sent again on");
 }
 

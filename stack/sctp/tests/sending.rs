@@ -378,7 +378,10 @@ fn old_or_confused_sacks_are_dropped() {
 /// A SACK of what was never sent ends the association: Protocol Violation (RFC 9260 s3.3.10.13).
 #[test]
 fn a_sack_of_a_tsn_that_was_never_sent_aborts_the_association() {
-    for (cum, blocks) in [(4, &[][..]), (1 << 30, &[]), (2, &[[2u16, 2u16]]), (0, &[[1, u16::MAX]])] {
+    let far = &[[u16::MAX; 2]][..];
+    for (cum, blocks) in
+        [(4, &[][..]), (1 << 30, &[]), (2, &[[2u16, 2u16]]), (0, &[[1, u16::MAX]]), (i32::MAX as u32, far)]
+    {
         let mut scene = Scene::new();
         scene.send(3);
         let chunk = sack(scene.base.wrapping_add(cum), RWND, blocks);

@@ -1,9 +1,10 @@
 //! Associations with several addresses: which packets are theirs, and the routes to the peer.
 //!
 //! The flow table has the flow of each pair of an own address and one of the peer, so that a packet
-//! is found whatever its addresses. A peer may list addresses of others. So an address that has not
-//! answered gets HEARTBEATs only, and a peer that opens an association from it takes it over (RFC
-//! 5062 s3, address camping).
+//! is found whatever its addresses. A peer may list addresses of others, so several associations
+//! may have a flow: a packet is of the one with its tag. An INIT is of one whose peer has answered
+//! from the address: listing an address of another host takes nothing from it (RFC 5062 s3, address
+//! camping).
 //!
 //! The layer above knows the routes: it asks for the addresses without one.
 //!
@@ -13,17 +14,18 @@ use core::net::{IpAddr, SocketAddr};
 
 use arrayvec::ArrayVec;
 use ironwarp_llp::{ConnId, ListenerId};
-use ironwarp_net::Path;
+use ironwarp_net::{Packet, Path};
 use ironwarp_port::{Port, Wires};
 use ironwarp_types::{Flow, Nanos};
 
 use super::{Sctp, association_of};
 use crate::association::{Association, State};
-use crate::packet::{Init, Parameter};
+use crate::packet::{Chunk, Init, Parameter, RawChunk};
 use crate::paths::{PATHS_MAX, PathState};
 
-/// How long an address waits until its route is asked for again.
-const ROUTE_INTERVAL: Nanos = Nanos::from_secs(1);
+/// How long an address waits until its route is asked for again: at first, and at most.
+pub(crate) const ROUTE_INTERVAL: Nanos = Nanos::from_secs(1);
+const ROUTE_INTERVAL_MAX: Nanos = Nanos::from_secs(60);
 
 /// Addresses of a peer.
 pub(crate) type Addresses = ArrayVec<IpAddr, PATHS_MAX>;
@@ -51,7 +53,8 @@ pub struct PathInfo {
 
 impl<P: Port> Sctp<P> {
     /// Returns an association that has established, with addresses of its peer that have no route.
-    /// Those that get none with [`Sctp::add_route`] are returned again after a second.
+    /// Those that get none with [`Sctp::add_route`] are returned again after a second, and then
+    /// less and less often.
     pub fn pop_unrouted(&mut self) -> Option<(ConnId, Addresses)> {
         loop {
             let slot = self.shared.unrouted.pop()?;
@@ -95,7 +98,7 @@ impl<P: Port> Sctp<P> {
         mtu_bytes: u16,
         wires: &mut Wires<P>,
     ) -> bool {
-        let found = self.find(self.hasher.hash(flow), flow);
+        let found = self.find_confirmed(self.hasher.hash(flow), flow);
         let Some((association, mut io)) = found.and_then(|slot| self.association_and_io(slot, now, wires))
         else {
             return false;
@@ -128,10 +131,11 @@ impl<P: Port> Sctp<P> {
     pub(super) fn ask_for_routes(&mut self, now: Nanos, slot: u32) {
         let entry = self.slots.get_mut(slot as usize);
         let Some(association) = entry.and_then(|slot| slot.association.as_mut()) else { return };
-        let has_unrouted = association.remotes.len() > association.paths.iter().count();
-        let asks = association.state == State::Established && has_unrouted;
-        association.timers.routes = if asks { now + ROUTE_INTERVAL } else { Nanos::MAX };
-        if asks {
+        let has_unrouted = association.remotes.iter().any(|remote| association.paths.find(*remote).is_none());
+        association.timers.routes = Nanos::MAX;
+        if association.state == State::Established && has_unrouted {
+            association.timers.routes = now + association.route_interval;
+            association.route_interval = association.route_interval.times(2).min(ROUTE_INTERVAL_MAX);
             self.shared.unrouted.push(slot);
         }
         self.shared.wheel.arm(slot, association.next_deadline());
@@ -153,11 +157,12 @@ impl<P: Port> Sctp<P> {
         let own = &self.shared.config.addresses;
         let listed = init.parameters.recognized().filter_map(|parameter| match parameter {
             Some(Parameter::Ipv4Address(addr)) => Some(IpAddr::V4(addr)),
-            Some(Parameter::Ipv6Address(addr)) => Some(IpAddr::V6(addr)),
+            Some(Parameter::Ipv6Address(addr)) => Some(IpAddr::V6(addr).to_canonical()),
             _ => None,
         });
         for addr in listed {
-            let is_usable = !addr.is_unspecified() && !addr.is_multicast() && !addr.is_loopback();
+            let is_own = own.contains(&addr);
+            let is_usable = !is_own && !addr.is_unspecified() && !addr.is_multicast() && !addr.is_loopback();
             let is_of_family = own.iter().any(|own| own.is_ipv4() == addr.is_ipv4());
             if is_usable && is_of_family && !addresses.contains(&addr) {
                 let _ = addresses.try_push(addr);
@@ -175,27 +180,44 @@ impl<P: Port> Sctp<P> {
         })
     }
 
-    /// As [`Sctp::find`], without addresses that have not answered.
-    pub(super) fn find_confirmed(&self, hash: u32, flow: &Flow) -> Option<u32> {
-        self.find(hash, flow).filter(|&slot| {
-            let association = self.slots.get(slot as usize).and_then(|slot| slot.association.as_ref());
-            association.is_some_and(|association| association.is_confirmed(flow.remote.ip()))
+    /// The same of an INIT ACK with our tag, which may come from any address that it lists.
+    pub(super) fn owner_of_init_ack(
+        &self,
+        tag: u32,
+        chunk: RawChunk<'_>,
+        arrived: &Packet<P::Frame>,
+    ) -> Option<u32> {
+        let found = self.find_tagged(arrived.hash, &arrived.flow, tag);
+        found.or_else(|| match chunk.parse() {
+            Some(Chunk::InitAck(init)) => {
+                self.owner_of(&arrived.flow, &self.addresses_of(arrived.flow.remote.ip(), &init))
+            }
+            _ => None,
         })
+    }
+
+    /// Returns the association of a packet with a tag: one that accepts the tag, else the one that
+    /// has the flow for certain, which drops the packet.
+    pub(super) fn find_tagged(&self, hash: u32, flow: &Flow, tag: u32) -> Option<u32> {
+        let tagged = self.find(hash, flow, |association| {
+            association.accepts_tag(tag, false) || association.accepts_tag(tag, true)
+        });
+        tagged.or_else(|| self.find_confirmed(hash, flow))
+    }
+
+    /// Returns the association with a flow whose peer has answered from the address.
+    pub(super) fn find_confirmed(&self, hash: u32, flow: &Flow) -> Option<u32> {
+        self.find(hash, flow, |association| association.is_confirmed(flow.remote.ip()))
     }
 
     /// Gives an association the addresses of its peer, and their flows.
     pub(super) fn set_addresses(&mut self, slot: u32, addresses: Addresses) {
         self.remove_flows(slot);
-        let entry = self.slots.get_mut(slot as usize);
-        let Some(association) = entry.and_then(|slot| slot.association.as_mut()) else { return };
+        let Some(association) = self.in_slot_mut(slot) else { return };
         association.remotes = addresses;
         for flow in self.other_flows(slot) {
-            let hash = self.hasher.hash(&flow);
-            // A flow of another association stays its own.
-            if self.flows.lookup(hash, |other| self.is_of(other, &flow) && other != slot).is_none() {
-                // The table has room for all pairs.
-                let _ = self.flows.insert(hash, slot);
-            }
+            // The table has room for all pairs.
+            let _ = self.flows.insert(self.hasher.hash(&flow), slot);
         }
     }
 
@@ -206,28 +228,16 @@ impl<P: Port> Sctp<P> {
         }
     }
 
-    /// A peer proves that an address is its own: an association that has listed it, and has had no
-    /// answer, loses it.
-    pub(super) fn take_over(&mut self, hash: u32, flow: &Flow) {
-        let Some(slot) = self.find(hash, flow) else { return };
-        let entry = self.slots.get_mut(slot as usize);
-        let Some(association) = entry.and_then(|slot| slot.association.as_mut()) else { return };
-        association.paths.forget(flow.remote.ip());
-        self.shared.wheel.arm(slot, association.next_deadline());
-        let mut addresses = association.remotes.clone();
-        addresses.retain(|remote| *remote != flow.remote.ip());
-        self.set_addresses(slot, addresses);
-    }
-
     /// Returns how many of the other flows of an association the flow table has.
     pub(super) fn other_flows_found(&self, slot: u32) -> usize {
-        let flows = self.other_flows(slot);
-        flows.iter().filter(|flow| self.find(self.hasher.hash(flow), flow) == Some(slot)).count()
+        let is_found =
+            |flow: &&Flow| self.flows.lookup(self.hasher.hash(flow), |found| found == slot).is_some();
+        self.other_flows(slot).iter().filter(is_found).count()
     }
 
     /// Returns the flows of an association but that of its set-up.
     fn other_flows(&self, slot: u32) -> ArrayVec<Flow, { PATHS_MAX * (PATHS_MAX + 1) }> {
-        let association = self.slots.get(slot as usize).and_then(|slot| slot.association.as_ref());
+        let association = self.in_slot(slot);
         let own = &self.shared.config.addresses;
         let of = |association: &Association<P::Frame>| {
             let set_up = association.flow;

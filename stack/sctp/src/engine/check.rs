@@ -17,8 +17,8 @@ impl<P: Port> Sctp<P> {
             return Err("slots, free list and flow table have different counts".into());
         }
         for association in live {
-            let found = self.find(association.hash, &association.flow);
             let slot = association.id.slot;
+            let found = self.flows.lookup(association.hash, |found| found == slot);
             let has_timer = association.timers.state != Nanos::MAX;
             let has_cookie = association.init_ack.is_some();
             if found != Some(slot) {

@@ -19,8 +19,8 @@ use ironwarp_port::{Port, Wires};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Flow, Nanos, Seq};
 
-pub(crate) use addresses::Addresses;
 pub use addresses::PathInfo;
+pub(crate) use addresses::{Addresses, ROUTE_INTERVAL};
 
 use crate::SctpConfig;
 use crate::association::{Association, State, Timers};
@@ -83,6 +83,7 @@ impl<P: Port> Sctp<P> {
     /// `secret` keys tags and state cookies; every process must choose a new one.
     pub fn new(mut config: SctpConfig, hasher: FlowHasher, secret: [u64; 2], stats: CoreStats) -> Self {
         config.associations_max = config.associations_max.clamp(1, ASSOCIATIONS_MAX);
+        config.addresses.truncate(crate::ADDRESSES_MAX);
         let associations = config.associations_max;
         Sctp {
             slots: (0..associations).map(|_| Slot { association: None, generation: 0 }).collect(),
@@ -118,7 +119,7 @@ impl<P: Port> Sctp<P> {
             return Err(ConnectError::InvalidAddress);
         }
         let hash = self.hasher.hash(&flow);
-        if self.find(hash, &flow).is_some() {
+        if self.find_confirmed(hash, &flow).is_some() {
             return Err(ConnectError::InUse);
         }
         let local = self.draw_init();
@@ -298,7 +299,7 @@ impl<P: Port> Sctp<P> {
         let part = self.slots.get_mut(from as usize..(end as usize).min(self.slots.len()))?;
         for association in part.iter_mut().filter_map(|slot| slot.association.as_mut()) {
             for path in association.paths.iter_mut() {
-                let mtu_bytes = path.mtu_bytes();
+                let mtu_bytes = path.reported_mtu_bytes();
                 update(&mut path.route, mtu_bytes);
             }
         }
@@ -410,14 +411,26 @@ impl<P: Port> Sctp<P> {
         Some(ConnId { slot, generation })
     }
 
-    fn find(&self, hash: u32, flow: &Flow) -> Option<u32> {
-        self.flows.lookup(hash, |at| self.is_of(at, flow))
+    /// Returns an association with a flow of which `is_wanted` holds.
+    fn find(
+        &self,
+        hash: u32,
+        flow: &Flow,
+        is_wanted: impl Fn(&Association<P::Frame>) -> bool,
+    ) -> Option<u32> {
+        let own = &self.shared.config.addresses;
+        self.flows.lookup(hash, |at| {
+            let association = self.in_slot(at);
+            association.is_some_and(|association| association.has_flow(flow, own) && is_wanted(association))
+        })
     }
 
-    /// Returns whether a flow is one of the association in a slot.
-    fn is_of(&self, slot: u32, flow: &Flow) -> bool {
-        let association = self.slots.get(slot as usize).and_then(|slot| slot.association.as_ref());
-        association.is_some_and(|association| association.has_flow(flow, &self.shared.config.addresses))
+    fn in_slot(&self, slot: u32) -> Option<&Association<P::Frame>> {
+        self.slots.get(slot as usize)?.association.as_ref()
+    }
+
+    fn in_slot_mut(&mut self, slot: u32) -> Option<&mut Association<P::Frame>> {
+        self.slots.get_mut(slot as usize)?.association.as_mut()
     }
 
     /// Puts an association into a free slot and the flow table. Returns the slot.
@@ -434,9 +447,7 @@ impl<P: Port> Sctp<P> {
 
     /// Returns whether an association exists and has not ended.
     fn is_live(&self, slot: u32) -> bool {
-        let entry = self.slots.get(slot as usize);
-        let association = entry.and_then(|entry| entry.association.as_ref());
-        association.is_some_and(|association| association.state != State::Closed)
+        self.in_slot(slot).is_some_and(|association| association.state != State::Closed)
     }
 
     fn report(&self, slot: u32, event: Events, user: &mut impl UpperLayer) {

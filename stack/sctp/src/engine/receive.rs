@@ -1,5 +1,6 @@
 //! Received packets: to an association, chunk by chunk.
 
+use core::net::IpAddr;
 use core::ops::ControlFlow;
 
 use ironwarp_llp::Events;
@@ -41,7 +42,6 @@ impl<P: Port> Sctp<P> {
         };
         let mut rest = view.chunks();
         let Some(first) = rest.next() else { return self.shared.count(Counter::SctpDropBadHeader) };
-        let found = self.find(arrived.hash, &arrived.flow);
         if view.tag == 0 {
             // RFC 9260 s8.5.1 A: only an INIT, and nothing else.
             if first.kind != ChunkType::INIT || !rest.rest().is_empty() {
@@ -49,6 +49,10 @@ impl<P: Port> Sctp<P> {
             }
             return self.on_init(now, first, &arrived, path, wires);
         }
+        let found = match first.kind {
+            ChunkType::INIT_ACK => self.owner_of_init_ack(view.tag, first, &arrived),
+            _ => self.find_tagged(arrived.hash, &arrived.flow, view.tag),
+        };
         match (first.kind, found) {
             (ChunkType::COOKIE_ECHO, _) => {
                 let known = self.on_cookie_echo(now, (first, view.tag), &arrived, path, wires, user);
@@ -90,7 +94,10 @@ impl<P: Port> Sctp<P> {
         let mut at = arrived.l4_end.saturating_sub(chunks.rest().len() as u16);
         while let Some(chunk) = chunks.next() {
             let chunk = (tag, chunk, at);
-            if self.on_chunk(now, slot, chunk, &mut carrier, &mut replies, wires, user).is_break() {
+            if self
+                .on_chunk(now, slot, chunk, arrived.flow.remote.ip(), &mut carrier, &mut replies, wires, user)
+                .is_break()
+            {
                 chunks = Chunks::default();
             }
             at = arrived.l4_end.saturating_sub(chunks.rest().len() as u16);
@@ -102,7 +109,7 @@ impl<P: Port> Sctp<P> {
         if has_abort || association.state == State::Closed || association.state.is_set_up() {
             return carrier;
         }
-        let from = association.from(arrived.flow.remote.ip());
+        let from = association.path_from(arrived.flow.remote.ip());
         association.reply(&mut io, replies, from);
         let has_data = association.after_packet(&mut io, from);
         if association.state == State::ShutdownSent {
@@ -119,6 +126,7 @@ impl<P: Port> Sctp<P> {
         now: Nanos,
         slot: u32,
         (tag, chunk, at): (u32, RawChunk<'a>, u16),
+        from: IpAddr,
         carrier: &mut Carrier,
         replies: &mut Replies<'a>,
         wires: &mut Wires<P>,
@@ -145,6 +153,13 @@ impl<P: Port> Sctp<P> {
             return ControlFlow::Break(());
         }
         if !association.accepts_tag(tag, reflected) {
+            io.shared.count(Counter::SctpDropTag);
+            return ControlFlow::Break(());
+        }
+        // So answers a HEARTBEAT who has an address that the peer has listed, and is another host.
+        if reflected && !association.is_confirmed(from) {
+            association.paths.forget(from);
+            association.arm(&mut io);
             io.shared.count(Counter::SctpDropTag);
             return ControlFlow::Break(());
         }

@@ -44,7 +44,7 @@ impl<P: Port> Sctp<P> {
         }
         let addresses = self.addresses_of(flow.remote.ip(), &init);
         let found = self.owner_of(flow, &addresses);
-        let state = found.and_then(|slot| self.slots.get(slot as usize)?.association.as_ref());
+        let state = found.and_then(|slot| self.in_slot(slot));
         let added = |known: &Association<P::Frame>| {
             addresses.iter().copied().filter(|addr| !known.remotes.contains(addr)).collect::<Addresses>()
         };
@@ -82,6 +82,10 @@ impl<P: Port> Sctp<P> {
             Some((_, local, peer)) => (self.draw_init(), self.shared.secrets.tie(local.tag, peer.tag)),
         };
         let mut io = Io { now, wires, shared: &mut self.shared };
+        // Anybody may list an address of another host.
+        if flow.remote.ip() != arrived.flow.remote.ip() && !io.may_reply() {
+            return;
+        }
         // RFC 9260 s3.3.3: no more streams than the peer accepts.
         let outbound_streams = local.outbound_streams.min(init.fixed.inbound_streams);
         let cookie = Cookie {
@@ -90,7 +94,7 @@ impl<P: Port> Sctp<P> {
             local: InitFixed { outbound_streams, ..local },
             peer: init.fixed,
             adaptation_code_point: adaptation_code_point(&init),
-            others: addresses.into_iter().skip(1).collect(),
+            others: addresses.into_iter().filter(|addr| *addr != flow.remote.ip()).collect(),
         };
         let octets = cookie.encode(&io.shared.secrets, &flow);
         io.send_init(route, ChunkType::INIT_ACK, &cookie.local, |chunk| {
@@ -141,7 +145,7 @@ impl<P: Port> Sctp<P> {
         let refusal = refusal(&init).or_else(|| match cookie_of(arrived.l4()) {
             None => Some(Some(CauseCode::MISSING_MANDATORY_PARAMETER)),
             Some((cookie, _)) => {
-                (cookie.len() > cookie_bytes_max(route.path)).then_some(Some(CauseCode::OUT_OF_RESOURCE))
+                (cookie.len() > cookie_bytes_max(&route)).then_some(Some(CauseCode::OUT_OF_RESOURCE))
             }
         });
         match refusal {
@@ -175,14 +179,14 @@ impl<P: Port> Sctp<P> {
         wires: &mut Wires<P>,
         user: &mut impl UpperLayer,
     ) -> Option<(u32, Replies<'static>)> {
-        let (flow, hash) = (&arrived.flow, arrived.hash);
-        let found = self.find_confirmed(hash, flow);
+        let flow = &arrived.flow;
         let cookie = Cookie::decode(&self.shared.secrets, flow, chunk.value);
         let Some(cookie) = cookie.filter(|cookie| cookie.local.tag == tag) else {
             self.shared.count(Counter::SctpDropBadCookie);
             return None;
         };
-        let known = found.and_then(|slot| self.slots.get(slot as usize)?.association.as_ref());
+        let found = self.owner_of(flow, &cookie.addresses(flow));
+        let known = found.and_then(|slot| self.in_slot(slot));
         let (local, peer) = (known.map(|known| known.local.tag), known.map(|known| known.peer.tag));
         let (is_local, is_peer) = (local == Some(cookie.local.tag), peer == Some(cookie.peer.tag));
         let is_restart =
@@ -262,7 +266,6 @@ impl<P: Port> Sctp<P> {
         let sent_at = Nanos(cookie.expires_at.0.saturating_sub(self.shared.config.cookie_life.0));
         association.sample_set_up(now.since(sent_at), &self.shared.config);
         association.adaptation_code_point = cookie.adaptation_code_point;
-        self.take_over(arrived.hash, &arrived.flow);
         let slot = if listener.is_some() { self.insert(association) } else { None };
         let Some(slot) = slot else {
             self.shared.count(Counter::SctpDropNoRoom);
@@ -336,7 +339,7 @@ fn adaptation_code_point(init: &Init<'_>) -> Option<u32> {
 }
 
 /// Returns the longest cookie that a COOKIE ECHO can return on a path, in bytes.
-fn cookie_bytes_max(path: &Path) -> usize {
-    let packet_bytes = usize::from(path.mtu_bytes()).saturating_sub(path.ip_bytes());
+fn cookie_bytes_max(route: &Route<'_>) -> usize {
+    let packet_bytes = usize::from(route.mtu_bytes).saturating_sub(route.path.ip_bytes());
     packet_bytes.saturating_sub(crate::packet::COMMON_HEADER_BYTES + 4 + 3)
 }

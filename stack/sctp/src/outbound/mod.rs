@@ -306,8 +306,9 @@ impl<F: Frame> Association<F> {
         outbound.rwnd = outbound.rwnd.saturating_sub(size);
         path.on_sent(io.now, size);
         if core::mem::replace(&mut outbound.probe, Probe::Idle) == Probe::Waits {
-            path.rtx_at = Nanos::MAX;
+            self.paths.iter_mut().for_each(|path| path.rtx_at = Nanos::MAX);
         }
+        let path = self.paths.current_mut();
         path.rtt.on_sent(io.now, tsn.plus(1));
         path.start_rtx_timer_if_stopped(io.now);
         if has_sack {

@@ -23,8 +23,16 @@ impl<F: Frame> Association<F> {
         let Some(first_lost) = first_lost else { return Err(Blocked::None) };
         let id = self.paths.resend_on(first_lost.path, first_lost.size());
         let path = self.paths.at(id);
+        if !io.wires.at_mut(path.route.port()).has_room() {
+            return Err(Blocked::Wire);
+        }
         let is_one_out = path.after_timeout && path.flight_bytes > 0;
-        let is_open = path.flight_bytes < path.congestion.cwnd() && !is_one_out;
+        // RFC 9260 s6.1, rule D: what moves to this path comes in bursts.
+        let window = match id == first_lost.path {
+            true => path.congestion.cwnd(),
+            false => path.congestion.cwnd().min(path.burst_end),
+        };
+        let is_open = path.flight_bytes < window && !is_one_out;
         // RFC 9260 s7.2.4, item 3: the first packet of a fast retransmission ignores cwnd.
         if !is_open && !self.outbound.fast_retransmit {
             return Err(Blocked::Congestion);
@@ -58,6 +66,9 @@ impl<F: Frame> Association<F> {
         });
         let Some((sealed, ())) = built.filter(|_| sent > 0) else { return Err(Blocked::Pool) };
         let (outbound, path) = (&mut self.outbound, self.paths.at_mut(id));
+        if path.flight_bytes == 0 {
+            path.on_first_in_flight(io.now, &io.shared.config);
+        }
         outbound.lost -= sent;
         outbound.flight_bytes += size;
         outbound.rwnd = outbound.rwnd.saturating_sub(size);
@@ -75,6 +86,7 @@ impl<F: Frame> Association<F> {
 
     /// Sends lost chunks while cwnd allows.
     pub(super) fn send_all_lost<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) {
+        self.paths.current_mut().begin_burst(&io.shared.config);
         while self.outbound.has_lost() && self.send_lost(io).is_ok() {}
     }
 
@@ -114,8 +126,8 @@ impl<F: Frame> Association<F> {
                 return true;
             }
             self.on_path_error(io, id, user);
+            self.look_for_black_hole(io, id);
         }
-        self.look_for_black_hole(io, id);
         self.mark_all_lost(io, id);
         self.send_all_lost(io);
         self.run_rtx_timer(io.now);

@@ -32,14 +32,18 @@ struct Newly {
     acked: PerPath<u32>,
     /// The highest TSN acknowledged (HTNA), of each path: packets of several overtake each other.
     highest: PerPath<Option<Seq>>,
+    /// The earliest chunk of a path is acknowledged.
+    has_first: PerPath<bool>,
     /// The cumulative TSN has moved.
     advances: bool,
 }
 
 impl Newly {
-    fn on_acked(&mut self, path: PathId, size: u32) {
-        if let Some(acked) = self.acked.get_mut(usize::from(path)) {
+    fn on_acked(&mut self, path: PathId, size: u32, is_first: bool) {
+        let path = usize::from(path);
+        if let (Some(acked), Some(has_first)) = (self.acked.get_mut(path), self.has_first.get_mut(path)) {
             *acked = acked.saturating_add(size);
+            *has_first |= is_first;
         }
     }
 }
@@ -66,7 +70,8 @@ impl<F: Frame> Association<F> {
             }
             end = last;
         }
-        if cum.plus(end.into()).geq(self.outbound.next_tsn) {
+        let next_tsn = self.outbound.next_tsn;
+        if cum.geq(next_tsn) || cum.plus(end.into()).geq(next_tsn) {
             return Err((CauseCode::PROTOCOL_VIOLATION, cum.0.to_be_bytes()));
         }
         let flights = self.flights();
@@ -75,7 +80,7 @@ impl<F: Frame> Association<F> {
         self.on_newly_acked(io, flights, &newly, user);
         self.count_misses(io, cum.plus(end.into()), &newly);
         // RFC 9260 s6.2.1, rule D ii.
-        self.outbound.is_window_closed = sack.a_rwnd < self.paths.current().congestion.pmdcs();
+        self.outbound.is_window_closed = sack.a_rwnd < self.paths.pmdcs();
         self.outbound.rwnd = sack.a_rwnd.saturating_sub(self.outbound.flight_bytes);
         self.after_acknowledgement(io, &newly, user);
         Ok(())
@@ -124,7 +129,7 @@ impl<F: Frame> Association<F> {
                 ChunkState::Acked => {}
             }
             if chunk.state != ChunkState::Acked {
-                newly.on_acked(chunk.path, chunk.size());
+                newly.on_acked(chunk.path, chunk.size(), true);
             }
             io.shared.streams.on_acked(self.id.slot, chunk.stream);
             user.acked(self.id, chunk.stream, chunk.message_bytes());
@@ -145,11 +150,14 @@ impl<F: Frame> Association<F> {
             return;
         }
         outbound.has_gap_acked = false;
+        let mut is_first: PerPath<bool> = [true; PATHS_MAX];
         let mut at = outbound.retained.head();
         while let Some(chunk) = io.shared.retained.value_mut(at) {
             let distance = chunk.tsn.since(sack.cum_tsn_ack);
             while blocks.next_if(|&(_, last)| u32::from(last) < distance).is_some() {}
             let is_acked = blocks.peek().is_some_and(|&(first, _)| u32::from(first) <= distance);
+            let mut none = false;
+            let is_first = is_first.get_mut(usize::from(chunk.path)).unwrap_or(&mut none);
             match (is_acked, chunk.state) {
                 (true, ChunkState::InFlight | ChunkState::Lost) => {
                     match chunk.state {
@@ -160,7 +168,7 @@ impl<F: Frame> Association<F> {
                         }
                     }
                     chunk.state = ChunkState::Acked;
-                    newly.on_acked(chunk.path, chunk.size());
+                    newly.on_acked(chunk.path, chunk.size(), *is_first);
                     newly.highest.get_mut(usize::from(chunk.path)).into_iter().for_each(|highest| {
                         *highest = Some(chunk.tsn);
                     });
@@ -176,6 +184,7 @@ impl<F: Frame> Association<F> {
                 }
                 _ => {}
             }
+            *is_first &= chunk.state == ChunkState::Acked;
             outbound.has_gap_acked |= is_acked;
             at = io.shared.retained.next(at);
         }
@@ -198,6 +207,7 @@ impl<F: Frame> Association<F> {
                 // RFC 9260 s7.2.4, note: the window grows before a loss shrinks it.
                 path.congestion.on_acked(acked, flight, in_recovery);
                 path.after_timeout = false;
+                path.mtu.on_acked();
                 self.outbound.clear_errors();
                 self.on_path_answer(io, id, user);
             }
@@ -253,7 +263,7 @@ impl<F: Frame> Association<F> {
         events.set(Events::WRITABLE, core::mem::take(&mut outbound.is_blocked));
         let (is_all_acked, is_probing) = (outbound.is_all_acked(), outbound.is_probing());
         let current = self.paths.current_id();
-        for (id, &acked) in self.paths.ids().zip(&newly.acked) {
+        for (id, (&acked, has_first)) in self.paths.ids().zip(newly.acked.iter().zip(newly.has_first)) {
             let path = self.paths.at_mut(id);
             if acked > 0 || id == current {
                 path.sacks = path.sacks.saturating_add(path.congestion.sacks_of(acked));
@@ -263,7 +273,7 @@ impl<F: Frame> Association<F> {
             }
             // RFC 9260 s6.3.2, rules R2 and R3.
             if path.flight_bytes > 0 {
-                if newly.advances {
+                if has_first {
                     path.restart_rtx_timer(io.now);
                 }
             } else if !is_all_acked || !is_probing {

@@ -78,6 +78,11 @@ impl<'a> PacketWriter<'a> {
         self.chunk(ChunkType::PAD, 0, |chunk| chunk.put_zeroes(padding & !(ALIGNMENT - 1)));
     }
 
+    /// Returns whether a chunk was appended.
+    pub fn has_chunks(&self) -> bool {
+        self.used > 0
+    }
+
     /// Returns whether a chunk with a value of so many bytes fits.
     pub fn has_room(&self, value_bytes: usize) -> bool {
         self.chunks.len() - self.used >= padded(CHUNK_HEADER_BYTES + value_bytes)

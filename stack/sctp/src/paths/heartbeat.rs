@@ -21,10 +21,13 @@ use super::{PathId, PathState};
 use crate::association::Association;
 use crate::message::UpperLayer;
 use crate::output::Io;
-use crate::packet::{ChunkType, ParameterType};
+use crate::packet::{ChunkType, PacketWriter, ParameterType};
 
 /// The length of the information: a nonce and the number of the path.
 const INFO_BYTES: usize = 12;
+
+/// The longest time between HEARTBEATs to an address that does not answer.
+const PROBE_INTERVAL_MAX: Nanos = Nanos::from_secs(30);
 
 /// A HEARTBEAT that is not answered.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +43,13 @@ impl Heartbeat {
         let ([a, b, c, d], [e, f, g, h]) = (nonce_high.to_be_bytes(), nonce_low.0.to_be_bytes());
         Heartbeat { info: [a, b, c, d, e, f, g, h, 0, 0, 0, id], sent_at: io.now }
     }
+
+    /// Appends it to a packet.
+    pub(super) fn write(&self, packet: &mut PacketWriter<'_>) {
+        packet.chunk(ChunkType::HEARTBEAT, 0, |chunk| {
+            chunk.tlv(ParameterType::HEARTBEAT_INFO.0, |value| value.put(&self.info));
+        });
+    }
 }
 
 impl<F: Frame> Association<F> {
@@ -47,7 +57,7 @@ impl<F: Frame> Association<F> {
     pub(crate) fn start_heartbeats<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) {
         for id in self.paths.ids() {
             self.start_heartbeat(io, id, io.now);
-            self.start_mtu_search(io, id);
+            self.start_mtu_search(io.now, id);
         }
     }
 
@@ -58,7 +68,12 @@ impl<F: Frame> Association<F> {
         let rto = path.rtt.rto();
         let part = u64::from(io.shared.secrets.draw().0 >> 16);
         let jitter = Nanos((rto.0 >> 16).saturating_mul(part));
-        let period = io.shared.config.heartbeat_interval + Nanos(rto.0 / 2) + jitter;
+        let interval = match path.state {
+            PathState::Active => io.shared.config.heartbeat_interval,
+            // One that does not answer is probed also where HEARTBEATs of idle paths are off.
+            _ => io.shared.config.heartbeat_interval.min(PROBE_INTERVAL_MAX),
+        };
+        let period = interval + Nanos(rto.0 / 2) + jitter;
         path.heartbeat_at = since + period;
     }
 
@@ -97,7 +112,8 @@ impl<F: Frame> Association<F> {
             }
         }
         let path = self.paths.at(id);
-        let is_idle = path.sent_at + io.shared.config.heartbeat_interval <= io.now;
+        let is_idle =
+            path.state != PathState::Active || path.sent_at + io.shared.config.heartbeat_interval <= io.now;
         if !path.is_probed(&io.shared.config)
             && (!is_idle || path.flight_bytes > 0 || self.outbound.has_lost())
         {
@@ -106,15 +122,13 @@ impl<F: Frame> Association<F> {
             return false;
         }
         let heartbeat = Heartbeat::new(io, id);
-        io.send(self.route_of(id), |packet| {
-            packet.chunk(ChunkType::HEARTBEAT, 0, |chunk| {
-                chunk.tlv(ParameterType::HEARTBEAT_INFO.0, |value| value.put(&heartbeat.info));
-            });
-        });
-        io.shared.count(Counter::SctpTxHeartbeats);
+        let is_sent = io.send(self.route_of(id), |packet| heartbeat.write(packet));
         let path = self.paths.at_mut(id);
-        path.heartbeat = Some(heartbeat);
         path.heartbeat_at = io.now + path.rtt.rto();
+        if is_sent {
+            io.shared.count(Counter::SctpTxHeartbeats);
+            path.heartbeat = Some(heartbeat);
+        }
         false
     }
 
@@ -142,7 +156,7 @@ impl<F: Frame> Association<F> {
         let was_confirmed = self.paths.at(id).state != PathState::Unconfirmed;
         self.on_path_answer(io, id, user);
         if !was_confirmed {
-            self.start_mtu_search(io, id);
+            self.start_mtu_search(io.now, id);
         }
         self.start_heartbeat(io, id, io.now);
         self.arm(io);

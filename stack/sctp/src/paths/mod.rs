@@ -27,7 +27,7 @@ use crate::SctpConfig;
 use crate::packet::COMMON_HEADER_BYTES;
 use congestion::Congestion;
 use heartbeat::Heartbeat;
-use mtu::PathMtu;
+pub(crate) use mtu::PathMtu;
 
 /// The addresses of a peer that an association uses. Others are ignored.
 pub(crate) const PATHS_MAX: usize = 4;
@@ -75,21 +75,22 @@ pub(crate) struct PathTo {
     heartbeat: Option<Heartbeat>,
     /// The next HEARTBEAT, or the end of the wait for its answer.
     heartbeat_at: Nanos,
-    mtu: PathMtu,
+    pub(crate) mtu: PathMtu,
 }
 
 impl PathTo {
     fn new(route: Path, state: PathState, config: &SctpConfig) -> Self {
         let mtu = PathMtu::new(&route);
+        let pmdcs = pmdcs(&route, mtu.confirmed());
         PathTo {
-            congestion: Congestion::new(pmdcs(&route, mtu.confirmed()), route.local_addr().is_ipv6()),
+            congestion: Congestion::new(pmdcs, route.local_addr().is_ipv6()),
             route,
             state,
             rtt: Rtt::new(config.rto_initial, config.rto_max),
             flight_bytes: 0,
             sent_at: Nanos::ZERO,
             sacks: 0,
-            burst_end: 0,
+            burst_end: pmdcs.saturating_mul(config.burst_packets_max.into()),
             after_timeout: false,
             errors: 0,
             rtx_at: Nanos::MAX,
@@ -155,6 +156,16 @@ impl PathTo {
             _ => before,
         };
         self.state != before
+    }
+
+    /// Returns the MTU of the route, or what a router has reported if that is less.
+    pub(crate) fn reported_mtu_bytes(&self) -> u16 {
+        self.mtu.reported().min(self.route.mtu_bytes())
+    }
+
+    /// Returns whether a link of this path takes a chunk of `size` bytes.
+    fn fits(&self, size: u32) -> bool {
+        pmdcs(&self.route, self.route.mtu_bytes()) >= size
     }
 
     /// Returns the largest IP packet that is known to pass.
@@ -271,7 +282,7 @@ impl Paths {
 
     /// Returns when the next timer of a path expires.
     pub(crate) fn next_deadline(&self) -> Nanos {
-        let deadline = |path: &PathTo| path.rtx_at.min(path.heartbeat_at).min(path.mtu.at);
+        let deadline = |path: &PathTo| path.rtx_at.min(path.heartbeat_at).min(path.mtu.due_at);
         match self.others.is_empty() {
             true => deadline(&self.first),
             false => self.iter().map(deadline).min().unwrap_or(Nanos::MAX),
@@ -305,12 +316,18 @@ impl Paths {
     }
 
     /// Returns the path on which a chunk of `size` bytes that was lost on another one is sent again
-    /// (RFC 9260 s6.4): the same, unless it has timed out and the current one is better.
+    /// (RFC 9260 s6.4): the same unless it has timed out, else the current one, or one that takes
+    /// the chunk.
     pub(crate) fn resend_on(&self, last: PathId, size: u32) -> PathId {
-        let is_same = last == self.current
-            || self.at(last).state == PathState::Active && self.at(last).errors == 0
-            || self.current().congestion.pmdcs() < size;
-        if is_same { last } else { self.current }
+        let works = |path: &PathTo| path.state == PathState::Active && path.errors == 0;
+        if last == self.current || works(self.at(last)) {
+            return last;
+        }
+        if self.current().fits(size) {
+            return self.current;
+        }
+        let others = self.ids().filter(|&id| self.at(id).fits(size) && self.at(id).rank() != u8::MAX);
+        others.min_by_key(|&id| (self.at(id).rank(), self.at(id).errors)).unwrap_or(last)
     }
 
     /// The path answers. Returns its new state if that has changed.

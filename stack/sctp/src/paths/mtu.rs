@@ -7,9 +7,11 @@
 //! ```
 //! A probe is a HEARTBEAT with a PAD chunk (RFC 4820) behind it. Its loss is no sign of congestion
 //! and no error of the path. A link of Ethernet's MTU is not probed. Packets shrink when a router
-//! reports a smaller MTU, and to 1500 octets when large ones time out again and again; the search
-//! begins anew after ten minutes. Chunks that were sent before are larger then: IPv4 routers may
-//! fragment them (RFC 9260 s6.9).
+//! reports a smaller MTU, and when they time out again and again: to 1500 octets, then to 1200. The
+//! search begins anew a second after that, and ten minutes after it has found less than the link
+//! takes. Chunks that were sent before are larger then: IPv4 routers may fragment them (RFC 9260
+//! s6.9). IPv6 packets are not fragmented here, and such a chunk ends an association without
+//! another path.
 //!
 //! Source: RFC 8899 s4 to s6.2.1. Its base is 1200 octets; a data centre has Ethernet. Cost: one
 //! timer and two packets for each path of a larger MTU.
@@ -20,42 +22,69 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::heartbeat::Heartbeat;
-use super::{PathId, PathState, pmdcs};
+use super::{PathId, pmdcs};
 use crate::association::{Association, State};
 use crate::output::{Io, Route};
-use crate::packet::{ChunkType, ParameterType};
 
-/// RFC 8899 s5.1.2, BASE_PLPMTU.
+/// Packets of this size are sent before any probe is answered.
 const BASE_BYTES: u16 = 1_500;
 
-/// MAX_PROBES.
+/// Packets that always pass. RFC 8899 s5.1.2: BASE_PLPMTU.
+const LEAST_BYTES: u16 = 1_200;
+
+/// Probes of one size. RFC 8899 s5.1.2: MAX_PROBES.
 const PROBES_MAX: u8 = 3;
 
-/// PMTU_RAISE_TIMER.
+/// The shortest wait for an answer. RFC 8899 s5.1.1: PROBE_TIMER.
+const PROBE_TIME_MIN: Nanos = Nanos::from_secs(1);
+
+/// How long a result stands that is less than the link takes. RFC 8899 s5.1.1: PMTU_RAISE_TIMER.
 const RAISE_AFTER: Nanos = Nanos::from_secs(600);
 
-/// Timeouts in a row after which large packets are suspected: a black hole (s4.3).
+/// Timeouts of DATA in a row after which the size of packets is suspected: a black hole (s4.3). Of
+/// packets that pass almost everywhere, later.
 const BLACK_HOLE_TIMEOUTS: u8 = 3;
+const BASE_TIMEOUTS: u8 = 6;
 
 /// Sizes to try below the MTU of the link: of other links and of tunnels.
-const SIZES: [u16; 6] = [16_384, 9_000, 8_166, 4_352, 2_048, 1_536];
+const SIZES: [u16; 8] = [16_384, 9_000, 8_166, 4_352, 2_048, 1_536, 1_500, 1_400];
 
 /// What is known of the MTU of a path. Sizes are of IP packets, in bytes.
-pub(super) struct PathMtu {
+pub(crate) struct PathMtu {
     /// The largest packet that passes: PLPMTU.
     confirmed: u16,
-    /// The largest one that the search may find.
+    /// The MTU of the link.
     limit: u16,
+    /// What a router has reported.
+    reported: u16,
+    /// Consecutive expiries of T3-rtx.
+    timeouts: u8,
     /// The probe that is not answered, its size, and how many of this size were sent.
     probe: Option<(Heartbeat, u16, u8)>,
     /// When the probe is lost, or the search begins again.
-    pub(super) at: Nanos,
+    pub(super) due_at: Nanos,
 }
 
 impl PathMtu {
     pub(super) fn new(route: &Path) -> Self {
         let limit = route.mtu_bytes();
-        PathMtu { confirmed: limit.min(BASE_BYTES), limit, probe: None, at: Nanos::MAX }
+        PathMtu {
+            confirmed: limit.min(BASE_BYTES),
+            limit,
+            reported: u16::MAX,
+            timeouts: 0,
+            probe: None,
+            due_at: Nanos::MAX,
+        }
+    }
+
+    pub(super) fn reported(&self) -> u16 {
+        self.reported
+    }
+
+    /// DATA of the path was acknowledged.
+    pub(crate) fn on_acked(&mut self) {
+        self.timeouts = 0;
     }
 
     pub(super) fn confirmed(&self) -> u16 {
@@ -63,13 +92,13 @@ impl PathMtu {
     }
 
     pub(super) fn stop(&mut self) {
-        (self.probe, self.at) = (None, Nanos::MAX);
+        (self.probe, self.due_at) = (None, Nanos::MAX);
     }
 
     /// Ends the search. It begins again later if a larger packet may pass.
     fn complete(&mut self, now: Nanos) {
         self.probe = None;
-        self.at = if self.confirmed < self.limit { now + RAISE_AFTER } else { Nanos::MAX };
+        self.due_at = if self.confirmed < self.limit { now + RAISE_AFTER } else { Nanos::MAX };
     }
 
     /// Returns the next smaller size than one that did not pass, if it is larger than what does.
@@ -84,19 +113,22 @@ fn least(route: &Path) -> u16 {
 }
 
 impl<F: Frame> Association<F> {
-    /// Looks for a larger MTU of a path that answers.
-    pub(super) fn start_mtu_search<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>, id: PathId) {
+    /// Looks for a larger MTU of a path that answers, behind what is sent now.
+    pub(super) fn start_mtu_search(&mut self, now: Nanos, id: PathId) {
         let mtu = &mut self.paths.at_mut(id).mtu;
         if mtu.confirmed < mtu.limit {
-            self.probe_mtu(io, id, self.paths.at(id).mtu.limit, 1);
+            mtu.due_at = now;
         }
     }
 
     /// Runs the timers of the search that have expired.
     pub(crate) fn on_mtu_timers<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) {
         for id in self.paths.ids() {
-            let PathMtu { probe, at, limit, .. } = self.paths.at(id).mtu;
-            if at > io.now {
+            if self.state != State::Established {
+                self.paths.at_mut(id).mtu.stop();
+            }
+            let PathMtu { probe, due_at, limit, .. } = self.paths.at(id).mtu;
+            if due_at > io.now {
                 continue;
             }
             let next = match probe {
@@ -115,16 +147,16 @@ impl<F: Frame> Association<F> {
         let heartbeat = Heartbeat::new(io, id);
         let route = Route { mtu_bytes: bytes, ..self.route_of(id) };
         let packet_bytes = usize::from(bytes).saturating_sub(route.path.ip_bytes());
-        io.send(route, |packet| {
-            packet.chunk(ChunkType::HEARTBEAT, 0, |chunk| {
-                chunk.tlv(ParameterType::HEARTBEAT_INFO.0, |value| value.put(&heartbeat.info));
-            });
+        let is_sent = io.send(route, |packet| {
+            heartbeat.write(packet);
             packet.pad_to(packet_bytes);
         });
-        io.shared.count(Counter::SctpTxMtuProbes);
         let path = self.paths.at_mut(id);
+        path.mtu.due_at = io.now + path.rtt.rto().max(PROBE_TIME_MIN);
+        // Without a buffer the timer tries again.
+        let tries = if is_sent { tries } else { tries.saturating_sub(1) };
         path.mtu.probe = Some((heartbeat, bytes, tries));
-        path.mtu.at = io.now + path.rtt.rto();
+        io.shared.stats.add(Counter::SctpTxMtuProbes, is_sent.into());
     }
 
     /// Returns whether a HEARTBEAT ACK answers the probe of a path. Packets may be as large then.
@@ -149,30 +181,36 @@ impl<F: Frame> Association<F> {
         reported: u16,
     ) -> bool {
         let path = self.paths.at_mut(id);
+        path.mtu.reported = path.mtu.reported.min(reported.max(least(&path.route)));
         if reported < path.mtu.confirmed {
-            let least = least(&path.route);
-            self.shrink(io, id, reported.max(least));
+            let mtu_bytes = path.mtu.reported;
+            self.shrink(io, id, mtu_bytes);
         } else if let Some((_, bytes, _)) = path.mtu.probe
             && reported < bytes
             && self.state == State::Established
         {
-            path.mtu.limit = reported;
-            if reported > path.mtu.confirmed {
-                self.probe_mtu(io, id, reported, 1);
-            } else {
-                path.mtu.complete(io.now);
+            match reported > path.mtu.confirmed {
+                true => self.probe_mtu(io, id, reported, 1),
+                false => path.mtu.complete(io.now),
             }
         }
         self.arm(io);
         self.paths.at(id).mtu.confirmed <= reported
     }
 
-    /// RFC 8899 s4.3: T3-rtx of a path expired. When that happens again and again, packets shrink
-    /// to the base.
+    /// RFC 8899 s4.3: T3-rtx of a path expired. When that happens again and again, packets shrink.
     pub(crate) fn look_for_black_hole<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>, id: PathId) {
-        let path = self.paths.at(id);
-        if path.mtu.confirmed > BASE_BYTES && path.rtt.backoff() >= BLACK_HOLE_TIMEOUTS {
-            self.shrink(io, id, BASE_BYTES);
+        let mtu = &mut self.paths.at_mut(id).mtu;
+        mtu.timeouts = mtu.timeouts.saturating_add(1);
+        let (smaller, timeouts) = match mtu.confirmed > BASE_BYTES {
+            true => (BASE_BYTES, BLACK_HOLE_TIMEOUTS),
+            false => (LEAST_BYTES, BASE_TIMEOUTS),
+        };
+        if mtu.confirmed > smaller && mtu.timeouts >= timeouts {
+            mtu.timeouts = 0;
+            self.shrink(io, id, smaller);
+            // The timeouts may have had another cause.
+            self.paths.at_mut(id).mtu.due_at = io.now + PROBE_TIME_MIN;
         }
     }
 
@@ -181,10 +219,7 @@ impl<F: Frame> Association<F> {
         io.shared.count(Counter::SctpPathMtuLowered);
         let path = self.paths.at_mut(id);
         path.mtu.confirmed = mtu_bytes;
-        path.mtu.complete(io.now);
         path.congestion.set_pmdcs(pmdcs(&path.route, mtu_bytes));
-        if self.state != State::Established || path.state == PathState::Unconfirmed {
-            path.mtu.stop();
-        }
+        path.mtu.complete(io.now);
     }
 }
