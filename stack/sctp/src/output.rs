@@ -70,6 +70,15 @@ impl<F: Frame> Shared<F> {
         }
     }
 
+    /// Returns whether a reply that anybody can trigger may be sent now.
+    pub(crate) fn may_reply(&mut self, now: Nanos) -> bool {
+        let allowed = self.reply_limiter.allows(now);
+        if !allowed {
+            self.count(Counter::SctpTxRepliesRateLimited);
+        }
+        allowed
+    }
+
     pub(crate) fn count(&self, counter: Counter) {
         self.stats.count(counter);
     }
@@ -153,11 +162,7 @@ impl<P: Port> Io<'_, P> {
 
     /// Returns whether a reply that anybody can trigger may be sent now.
     pub(crate) fn may_reply(&mut self) -> bool {
-        let allowed = self.shared.reply_limiter.allows(self.now);
-        if !allowed {
-            self.shared.count(Counter::SctpTxRepliesRateLimited);
-        }
-        allowed
+        self.shared.may_reply(self.now)
     }
 
     /// Sends an ABORT. The tag is the peer's, or the one of the peer's packet if `reflected`.

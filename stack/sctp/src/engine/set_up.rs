@@ -5,6 +5,8 @@
 //!
 //! An INIT cannot add an address to an association (s5.2.2).
 
+use core::net::IpAddr;
+
 use ironwarp_llp::Events;
 use ironwarp_net::{Packet, Path};
 use ironwarp_port::{Port, Wires};
@@ -44,12 +46,10 @@ impl<P: Port> Sctp<P> {
         }
         let addresses = self.addresses_of(flow.remote.ip(), &init);
         let found = self.owner_of(flow, &addresses);
-        let state = found.and_then(|slot| self.in_slot(slot));
-        let added = |known: &Association<P::Frame>| {
-            addresses.iter().copied().filter(|addr| !known.remotes.contains(addr)).collect::<Addresses>()
-        };
-        let added = state.filter(|known| known.state != State::CookieWait).map(added);
-        if let Some(added) = added.filter(|added| !added.is_empty()) {
+        let known = found.and_then(|slot| self.in_slot(slot));
+        let state = known.map(|known| known.state);
+        let added = known.map(|known| added(known, &addresses)).unwrap_or_default();
+        if !added.is_empty() {
             self.shared.count(Counter::SctpDropBadChunk);
             let mut io = Io { now, wires, shared: &mut self.shared };
             if io.may_reply() {
@@ -57,35 +57,25 @@ impl<P: Port> Sctp<P> {
             }
             return;
         }
-        // RFC 9260 s5.2.1: in set-up only the address that our user has named is answered.
-        let set_up = state.filter(|known| known.state.is_set_up());
-        let answered = set_up.map(|known| (known.flow, known.paths.current().route.clone()));
-        let (flow, path) = answered.unwrap_or_else(|| (*flow, path.clone()));
-        let route = Route::new(&path, flow.ports(), init.fixed.tag);
-        let (local, tie) = match state.map(|known| (known.state, known.local, known.peer)) {
-            None if self.listener_of(flow.local).is_none() => {
-                self.shared.count(Counter::SctpDropNoAssociation);
-                return self.refuse(now, route, None, wires);
-            }
-            None => (self.draw_init(), 0),
-            Some((State::CookieWait, local, _)) => (local, 0),
-            Some((State::CookieEchoed, local, peer)) => (local, self.shared.secrets.tie(local.tag, peer.tag)),
-            // RFC 9260 s9.2: the SHUTDOWN COMPLETE was lost.
-            Some((State::ShutdownAckSent, ..)) => {
-                if let Some((known, mut io)) =
-                    found.and_then(|slot| self.association_and_io(slot, now, wires))
-                {
-                    known.send_of_state(&mut io);
-                }
-                return;
-            }
-            Some((_, local, peer)) => (self.draw_init(), self.shared.secrets.tie(local.tag, peer.tag)),
-        };
-        let mut io = Io { now, wires, shared: &mut self.shared };
-        // Anybody may list an address of another host.
-        if flow.remote.ip() != arrived.flow.remote.ip() && !io.may_reply() {
-            return;
+        if found.is_none() && self.listener_of(flow.local).is_none() {
+            self.shared.count(Counter::SctpDropNoAssociation);
+            return self.refuse(now, route, None, wires);
         }
+        // RFC 9260 s9.2: the SHUTDOWN COMPLETE was lost.
+        if state == Some(State::ShutdownAckSent) {
+            let known = found.and_then(|slot| self.association_and_io(slot, now, wires));
+            return known.into_iter().for_each(|(known, mut io)| known.send_of_state(&mut io));
+        }
+        // RFC 9260 s5.2.1: in set-up only the address that our user has named is answered. Anybody
+        // may list it.
+        let set_up = known.filter(|known| known.state.is_set_up());
+        let (flow, path) = match set_up.map(|known| (known.flow, known.paths.current().route.clone())) {
+            Some((named, _)) if !named.same_as(flow) && !self.shared.may_reply(now) => return,
+            Some(answered) => answered,
+            None => (*flow, path.clone()),
+        };
+        let (local, tie) = self.init_ack_of(found);
+        let mut io = Io { now, wires, shared: &mut self.shared };
         // RFC 9260 s3.3.3: no more streams than the peer accepts.
         let outbound_streams = local.outbound_streams.min(init.fixed.inbound_streams);
         let cookie = Cookie {
@@ -97,10 +87,25 @@ impl<P: Port> Sctp<P> {
             others: addresses.into_iter().filter(|addr| *addr != flow.remote.ip()).collect(),
         };
         let octets = cookie.encode(&io.shared.secrets, &flow);
+        let route = Route::new(&path, flow.ports(), init.fixed.tag);
         io.send_init(route, ChunkType::INIT_ACK, &cookie.local, |chunk| {
             chunk.tlv(ParameterType::STATE_COOKIE.0, |value| value.put(&octets));
             write_unrecognized(chunk, ParameterType::UNRECOGNIZED_PARAMETER.0, init.parameters);
         });
+    }
+
+    /// RFC 9260 s5.2.1 and s5.2.2: returns what an INIT ACK announces, and the tie-tags of its
+    /// cookie, which are those of an association that exists.
+    fn init_ack_of(&mut self, found: Option<u32>) -> (InitFixed, u64) {
+        let known = found.and_then(|slot| self.in_slot(slot));
+        match known.map(|known| (known.state, known.local, known.peer)) {
+            None => (self.draw_init(), 0),
+            Some((State::CookieWait, local, _)) => (local, 0),
+            Some((state, local, peer)) => {
+                let tie = self.shared.secrets.tie(local.tag, peer.tag);
+                (if state == State::CookieEchoed { local } else { self.draw_init() }, tie)
+            }
+        }
     }
 
     /// Answers an INIT with an ABORT. RFC 9260 s8.4, rule 3: the tag is that of the INIT, without
@@ -312,6 +317,13 @@ impl<P: Port> Sctp<P> {
         self.ask_for_routes(now, slot);
         self.report(slot, Events::ESTABLISHED, user);
     }
+}
+
+/// Returns the addresses of an INIT that an association does not have. In COOKIE-WAIT it has not
+/// learned those of its peer.
+fn added<F>(known: &Association<F>, addresses: &Addresses) -> Addresses {
+    let is_new = |addr: &&IpAddr| known.state != State::CookieWait && !known.remotes.contains(addr);
+    addresses.iter().filter(is_new).copied().collect()
 }
 
 /// Returns the cause, if any, to refuse an INIT or INIT ACK with; `None` to accept it.
