@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Mutation testing of tcp, iwarp and mem with cargo-mutants: breaks one function at a time and runs the tests of its crate.
+# Mutation testing of tcp, sctp, iwarp and mem with cargo-mutants: breaks one function at a time and runs the tests of its crate.
 # .cargo/mutants.toml says what is broken, and what is left out.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -10,7 +10,7 @@ usage: scripts/mutants.sh --change BASE [--minutes N]
        scripts/mutants.sh all [CRATE]... [--shard K/N]
 
   --change BASE  only lines that differ from that commit, for N minutes at most (10)
-  all            every function of the crates named, or of ironwarp-tcp, ironwarp-iwarp and ironwarp-mem: hours
+  all            every function of the crates named, or of tcp, sctp, iwarp and mem: hours
   --shard K/N    only the part K, from 0 on, of N equal ones: each Nth mutant, so that a part is a sample of the whole
 
 Works on a copy of the tree, at the lowest priority. Prints the mutants that no test noticed and the score, and leaves the
@@ -58,10 +58,10 @@ mkdir -p "$folder"
 for crate in "${crates[@]}"; do options+=(--package "$crate"); done
 limit=()
 if [ -n "$base" ]; then
-    git diff "$base" -- stack/tcp/src stack/iwarp/src stack/mem/src >"$folder/change.diff" ||
+    git diff "$base" -- stack/tcp/src stack/sctp/src stack/iwarp/src stack/mem/src >"$folder/change.diff" ||
         { echo "$base is not in this repository" >&2; exit 2; }
     if [ ! -s "$folder/change.diff" ]; then
-        echo "nothing of tcp, iwarp and mem differs from $base"
+        echo "nothing of tcp, sctp, iwarp and mem differs from $base"
         exit 0
     fi
     options+=(--in-diff "$folder/change.diff")

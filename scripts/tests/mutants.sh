@@ -52,7 +52,7 @@ change 0 '2 of 2 mutants were noticed' caught=2 ends=124
 change 1 '2 of 3 mutants were noticed' caught=2 missed=1 ends=124
 # The tree as it is, committed or not.
 same=$(git stash create)
-expect 0 'nothing of tcp, iwarp and mem differs' -- --change "${same:-HEAD}"
+expect 0 'nothing of tcp, sctp, iwarp and mem differs' -- --change "${same:-HEAD}"
 expect 2 'nosuchcommit is not in this repository' -- --change nosuchcommit
 expect 2 'usage' --
 expect 2 'usage' -- all --change HEAD

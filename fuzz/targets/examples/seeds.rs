@@ -58,6 +58,23 @@ fn octets(line: &str) -> Vec<u8> {
     line.split_whitespace().map_while(one).flatten().collect()
 }
 
+/// A session with messages, losses and SACKs; cookies that are changed, replayed and late; an
+/// association that the node opens; the end of one.
+fn sctp() -> [(&'static str, &'static str, Vec<u8>); 4] {
+    let begin = [0, 0, 0, 0, 0, 0, 14];
+    let send = [0, 0, 0, 1, 0, 1, 14];
+    let lossy = [&[0, 0, 2, 1, 0, 3][..], &[0, 0, 0, 1, 0, 1], &[3, 0, 1, 2, 1, 2, 2, 15, 14]].concat();
+    let posts = [10, 1, 10, 1, 13, 0, 10, 1, 3, 0, 0, 2, 1, 2, 3, 15, 12, 14];
+    let cookies = [9, 1, 0, 9, 0, 0, 0, 9, 0, 201, 0, 0, 15, 27, 15, 28, 9, 0, 0, 0, 0, 0, 0];
+    let ends = [5, 0, 1, 7, 0, 4, 0, 0, 0, 0, 7, 0, 3, 0, 0, 14, 7, 0, 2, 0, 0, 8, 1, 1];
+    [
+        ("sctp", "session", [&begin[..], &send, &lossy, &posts].concat()),
+        ("sctp", "cookies", [&begin[..], &cookies, &send].concat()),
+        ("sctp", "opens", [&[10, 0, 14, 15, 10, 14][..], &[0x10, 0, 0, 0, 0, 0, 14], &posts].concat()),
+        ("sctp", "ends", [&begin[..], &send, &ends].concat()),
+    ]
+}
+
 /// Sessions that are accepted and ended: of the passive side, with a segment ahead of its
 /// predecessor, and of the active side, with enhanced data.
 fn sctp_sessions() -> [(&'static str, &'static str, Vec<u8>); 2] {
@@ -115,6 +132,7 @@ fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     }
     let write = [&[4, 0, 0, 0, 0, 0, 0][..], &long(&[5; 64])].concat();
     all.push(("rdmap", "write", [&[1][..], &write, &[6, 0, 0, 0, 64, 1], &write].concat()));
+    all.extend(sctp());
     all.extend(sctp_sessions());
     // Every frame is delivered; a message is posted in each round.
     all.push(("network", "no-faults", [0, 0, 0, 3, 10].repeat(40)));

@@ -20,6 +20,7 @@ pub mod node;
 pub mod nvmf;
 pub mod peer;
 pub mod rdmap;
+pub mod sctp;
 pub mod sctp_sessions;
 pub mod startup;
 pub mod tcp;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use ironwarp_fuzz::{
-    capi, fpdu, frames, neighbours, network, nvmf, rdmap, sctp_sessions, startup, tcp, toml, verbs,
+    capi, fpdu, frames, neighbours, network, nvmf, rdmap, sctp, sctp_sessions, startup, tcp, toml, verbs,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -83,6 +83,11 @@ fn fpdus() {
 #[test]
 fn rdma_messages() {
     run("seeds/rdmap", 50, rdmap::run);
+}
+
+#[test]
+fn packets_of_sctp() {
+    run("seeds/sctp", 50, sctp::run);
 }
 
 #[test]

@@ -109,12 +109,12 @@ struct FlowArrivals {
 }
 
 impl Arrivals {
-    pub(super) fn expect(&mut self, flows: &[Flow]) {
+    pub fn expect(&mut self, flows: &[Flow]) {
         self.flows =
             flows.iter().map(|flow| FlowArrivals { count: flow.count, ..Default::default() }).collect();
     }
 
-    pub(super) fn are_complete(&self) -> bool {
+    pub fn are_complete(&self) -> bool {
         self.flows.iter().all(|flow| flow.delivered == flow.count)
     }
 

@@ -3,6 +3,6 @@
 mod beside;
 mod costs;
 mod flood;
-mod star;
+pub mod star;
 mod syn_flood;
 mod throughput;

@@ -1,2 +1,3 @@
 mod goodput;
+mod hostile;
 mod queue_pairs;
