@@ -140,12 +140,23 @@ fn duplicates_are_reported_at_once() {
     assert_eq!(node.read(Counter::SctpRxDuplicates), 43);
 }
 
-/// RFC 9260 s6.2: the I bit asks for a SACK without delay.
+/// RFC 9260 s6.2: the I bit asks for a SACK without delay. It leaves at the end of the next
+/// iteration of the core loop, for a reply may carry it.
 #[test]
 fn the_i_bit_is_answered_at_once() {
     let (mut node, peer) = node();
     let immediate = DataChunk { tsn: 100, stream: 0, ssn: None, flags: 3 | 8, payload: b"x" };
-    assert_eq!(Sack::only(&peer.send(&mut node, &[immediate.build()])).cum_tsn, 100);
+    assert_eq!(peer.send(&mut node, &[immediate.build()]), []);
+    assert!(node.sctp.has_pending_acks());
+    assert_eq!(Sack::only(&node.sent()).cum_tsn, 100);
+    assert!(!node.sctp.has_pending_acks());
+    // The second packet waits no longer than the first.
+    peer.send(&mut node, &[DataChunk { tsn: 101, ..immediate }.build()]);
+    assert_eq!(
+        Sack::only(&peer.send(&mut node, &[DataChunk { tsn: 102, ..immediate }.build()])).cum_tsn,
+        102
+    );
+    assert_eq!(node.sent(), []);
 }
 
 /// RFC 9260 s6.2: held frames close the window, and reading opens it again, in steps of a quarter.
@@ -223,7 +234,7 @@ fn a_stream_that_does_not_exist_is_reported() {
     let streams = node.info(peer.id).inbound_streams;
     let beyond = DataChunk { tsn: 100, stream: streams, ssn: Some(0), flags: 3 | 8, payload: b"x" };
     let sent = peer.send(&mut node, &[beyond.build()]);
-    assert_eq!(Sack::only(&sent).cum_tsn, 100);
+    assert_eq!(Sack::only(&node.sent()).cum_tsn, 100);
     assert_eq!(sent[0].chunks, [(ERROR, 0, tlv(1, &[0, streams as u8, 0, 0]))]);
     assert_eq!((node.upper.taken.len(), node.read(Counter::SctpDropBadStream)), (0, 1));
     let last = DataChunk { tsn: 101, stream: streams - 1, ssn: Some(0), flags: 3, payload: b"x" };
@@ -333,7 +344,8 @@ fn the_tag_of_a_peer_that_has_sent_data_stays() {
             node.answers(1, &packet([FROM, PORT], tag, std::slice::from_ref(&immediate)));
         }
         node.answers(1, &echo(tag, &old));
-        let sent = node.answers(1, &packet([FROM, PORT], tag, &[immediate]));
+        let mut sent = node.answers(1, &packet([FROM, PORT], tag, &[immediate]));
+        sent.extend(node.sent());
         assert_eq!((sent[0].tag, Sack::only(&sent).cum_tsn), (if has_data { 2 } else { 1 }, 100));
         assert_eq!(node.state(id), State::Established);
     }

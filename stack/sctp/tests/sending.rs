@@ -78,7 +78,7 @@ impl Scene {
 }
 
 /// RFC 9260 s3.3.1 and s6.5: TSNs in sequence, an SSN for each ordered message of a stream, and
-/// none for unordered ones.
+/// none for unordered ones. RFC 7053 s5.1: the last message that there is has the I bit.
 #[test]
 fn a_message_is_one_chunk_of_its_stream() {
     let Scene { mut node, peer, base } = Scene::new();
@@ -86,18 +86,21 @@ fn a_message_is_one_chunk_of_its_stream() {
         let header = MessageHeader { stream, ppid: 17, is_unordered };
         assert_eq!(node.transmit(peer.id, header, &[b"hello"]), (1, Blocked::Source));
     }
+    assert_eq!(node.transmit(peer.id, UNORDERED, &[b"hello", b"hello"]), (2, Blocked::Source));
     let sent = node.sent();
     assert!(sent.iter().all(|sent| sent.tag == Peer::OWN_TAG && sent.kinds() == [DATA]));
     let of = |n: u32, stream, ssn, flags| SentData {
         tsn: base.wrapping_add(n),
         stream,
         ssn,
-        ppid: 17,
+        ppid: if n < 6 { 17 } else { UNORDERED.ppid },
         flags,
         payload: b"hello".to_vec(),
     };
-    let expected = [of(1, 0, 0, 3), of(2, 3, 0, 3), of(3, 0, 0, 7), of(4, 0, 1, 3), of(5, 3, 1, 3)];
-    assert_eq!(SentData::all(&sent), expected);
+    let own =
+        [of(1, 0, 0, 3 | 8), of(2, 3, 0, 3 | 8), of(3, 0, 0, 7 | 8), of(4, 0, 1, 3 | 8), of(5, 3, 1, 3 | 8)];
+    let together = [of(6, UNORDERED.stream, 0, 7), of(7, UNORDERED.stream, 0, 7 | 8)];
+    assert_eq!(SentData::all(&sent), [&own[..], &together].concat());
 }
 
 /// A stream beyond those that the peer accepts takes nothing, nor does an association that is not

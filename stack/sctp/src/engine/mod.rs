@@ -313,6 +313,7 @@ impl<P: Port> Sctp<P> {
                 association.send_due_ack(&mut io);
             }
         }
+        self.shared.acks.begin_round();
     }
 
     /// Returns whether a SACK waits for [`Sctp::flush_acks`].

@@ -89,15 +89,15 @@ impl<P: Port> Sctp<P> {
         user: &mut impl UpperLayer,
     ) -> Carrier {
         let mut carrier = Carrier::new(&arrived.frame);
-        // RFC 9260 s9.1: a packet with an ABORT is not answered, even if the ABORT does not count.
-        let has_abort = chunks.into_iter().any(|chunk| chunk.kind == ChunkType::ABORT);
+        let mut has_abort = false;
         let mut at = arrived.l4_end.saturating_sub(chunks.rest().len() as u16);
         while let Some(chunk) = chunks.next() {
+            has_abort |= chunk.kind == ChunkType::ABORT;
             let chunk = (tag, chunk, at);
-            if self
-                .on_chunk(now, slot, chunk, arrived.flow.remote.ip(), &mut carrier, &mut replies, wires, user)
-                .is_break()
-            {
+            let from = arrived.flow.remote.ip();
+            let outcome = self.on_chunk(now, slot, chunk, from, &mut carrier, &mut replies, wires, user);
+            if outcome.is_break() {
+                has_abort |= chunks.any(|chunk| chunk.kind == ChunkType::ABORT);
                 chunks = Chunks::default();
             }
             at = arrived.l4_end.saturating_sub(chunks.rest().len() as u16);
@@ -106,6 +106,7 @@ impl<P: Port> Sctp<P> {
             self.shared.count(Counter::SctpDropBadChunk);
         }
         let Some((association, mut io)) = self.association_and_io(slot, now, wires) else { return carrier };
+        // RFC 9260 s9.1: a packet with an ABORT is not answered, even if the ABORT does not count.
         if has_abort || association.state == State::Closed || association.state.is_set_up() {
             return carrier;
         }

@@ -2,11 +2,14 @@
 //!
 //! ```text
 //!   a packet with DATA -> waits for a second one, or SACK.Delay
-//!                     \-> due: it is the second, or has the I bit
+//!                     \-> asked for: it has the I bit
+//!                     \-> due: it is the second
 //!                     \-> immediate: with a gap, a duplicate, a dropped chunk
 //! ```
 //! A due SACK leaves at the end of the iteration of the core loop, so that a burst of packets needs
-//! one. An immediate one does not wait, since its peer counts reports of what is missing.
+//! one. One that is asked for leaves at the end of the next iteration, unless DATA has carried it:
+//! a message often is a request. An immediate one does not wait, since its peer counts reports of
+//! what is missing.
 //!
 //! Source: RFC 9260 s3.3.4, s6.2 and s6.7; RFC 5681 s4.2.
 
@@ -109,11 +112,14 @@ impl<F: Frame> Association<F> {
         }
         self.data_from = from;
         ack.packets = ack.packets.saturating_add(1);
-        ack.is_due |= ack.is_immediate | (ack.packets >= PACKETS_MAX);
+        let is_second = ack.packets >= PACKETS_MAX;
+        ack.is_due |= ack.is_immediate | is_second;
         if ack.is_immediate && self.state != State::ShutdownSent {
             self.send_due_ack(io);
-        } else if ack.is_due {
+        } else if is_second {
             self.schedule_ack(&mut io.shared.acks);
+        } else if ack.is_due {
+            io.shared.acks.push_later(self.id.slot);
         } else {
             let at = io.now + io.shared.config.sack_delay;
             self.timers.ack = self.timers.ack.min(at);

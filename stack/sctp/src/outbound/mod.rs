@@ -275,7 +275,11 @@ impl<F: Frame> Association<F> {
             if let Some(inbound) = sack {
                 inbound.write_sack(packet, a_rwnd);
             }
-            packet.data(&data, message_bytes_max as usize, |room| source.fill(room))
+            packet.data(&data, message_bytes_max as usize, |room| {
+                let bytes = source.fill(room);
+                // RFC 7053 s5.1: without more to send, the layer above waits for the SACK.
+                (bytes, if source.is_empty() { DataFlags::IMMEDIATE } else { DataFlags::empty() })
+            })
         });
         let Some((sealed, range)) = built else { return Err(Blocked::Pool) };
         let Some(range) = range else { return Err(Blocked::Source) };

@@ -59,6 +59,7 @@ pub struct RawChunk<'a> {
 impl<'a> RawChunk<'a> {
     /// Returns the typed view. `None` if the value is shorter than its fixed part, or than the
     /// lists of a SACK.
+    #[inline(always)]
     pub fn parse(self) -> Option<Chunk<'a>> {
         let reflected = self.flags & FLAG_REFLECTED != 0;
         Some(match self.kind {

@@ -7,15 +7,16 @@ use super::chunk::CHUNK_HEADER_BYTES;
 use super::parameter::TLV_HEADER_BYTES;
 use core::ops::Range;
 
-use super::{ALIGNMENT, COMMON_HEADER_BYTES, ChunkType, DATA_HEADER_BYTES, Data, checksum_of, padded};
+use ironwarp_arch::crc32c;
+
+use super::{ALIGNMENT, COMMON_HEADER_BYTES, ChunkType, DATA_HEADER_BYTES, Data, DataFlags, padded};
 
 /// The length of a DATA chunk before its payload.
 const HEADER: usize = DATA_HEADER_BYTES as usize;
 
 /// A packet under construction.
 pub struct PacketWriter<'a> {
-    header: &'a mut [u8; COMMON_HEADER_BYTES],
-    chunks: &'a mut [u8],
+    room: &'a mut [u8],
     used: usize,
 }
 
@@ -23,16 +24,16 @@ impl<'a> PacketWriter<'a> {
     /// Begins a packet with no chunk. `ports` are the local and the remote one. `None` if `room` is
     /// shorter than the common header.
     pub fn new(room: &'a mut [u8], ports: [u16; 2], tag: u32) -> Option<Self> {
-        let (header, chunks) = room.split_first_chunk_mut::<COMMON_HEADER_BYTES>()?;
+        let header = room.first_chunk_mut::<COMMON_HEADER_BYTES>()?;
         let ([[a, b], [c, d]], [e, f, g, h]) = (ports.map(u16::to_be_bytes), tag.to_be_bytes());
         *header = [a, b, c, d, e, f, g, h, 0, 0, 0, 0];
-        Some(PacketWriter { header, chunks, used: 0 })
+        Some(PacketWriter { room, used: COMMON_HEADER_BYTES })
     }
 
     /// Appends a chunk whose value `write` writes. Returns whether it fits; otherwise the packet is
     /// as before.
     pub fn chunk(&mut self, kind: ChunkType, flags: u8, write: impl FnOnce(&mut ChunkWriter<'_>)) -> bool {
-        let Some(room) = self.chunks.get_mut(self.used..) else { return false };
+        let Some(room) = self.room.get_mut(self.used..) else { return false };
         let mut writer = ChunkWriter { room, used: 0, fits: true };
         writer.put(&[kind.0, flags, 0, 0]);
         write(&mut writer);
@@ -46,35 +47,39 @@ impl<'a> PacketWriter<'a> {
     }
 
     /// Appends a DATA chunk. `fill` writes the payload in place, at most `payload_max` bytes of it
-    /// and no more than fit, and returns its length. Returns the place of the chunk in the packet
-    /// without padding, or `None` if the payload is empty; then the packet is as before.
+    /// and no more than fit, and returns its length and more flags of the chunk. Returns the place
+    /// of the chunk in the packet without padding, or `None` if the payload is empty; then the
+    /// packet is as before.
     pub fn data(
         &mut self,
         data: &Data<'_>,
         payload_max: usize,
-        fill: impl FnOnce(&mut [u8]) -> usize,
+        fill: impl FnOnce(&mut [u8]) -> (usize, DataFlags),
     ) -> Option<Range<usize>> {
         let start = self.used;
-        let room = self.chunks.get_mut(start..)?;
+        let room = self.room.get_mut(start..)?;
         let whole_words = room.len() & !(ALIGNMENT - 1);
         let (header, payload) = room.get_mut(..whole_words)?.split_first_chunk_mut::<HEADER>()?;
-        let bytes = match payload.len().min(payload_max) {
-            0 => 0,
-            most => fill(payload.get_mut(..most)?).min(most),
+        let (bytes, more_flags) = match payload.len().min(payload_max) {
+            0 => (0, DataFlags::empty()),
+            most => {
+                let (bytes, flags) = fill(payload.get_mut(..most)?);
+                (bytes.min(most), flags)
+            }
         };
         let length = u16::try_from(HEADER + bytes).ok().filter(|_| bytes > 0)?;
+        let padding = payload.get_mut(bytes..padded(bytes))?;
+        padding.iter_mut().for_each(|octet| *octet = 0);
         let ([kind, flags, l0, l1, fixed @ ..], [high, low]) = (header, length.to_be_bytes());
-        (*kind, *flags, *l0, *l1) = (ChunkType::DATA.0, data.flags.bits(), high, low);
+        (*kind, *flags, *l0, *l1) = (ChunkType::DATA.0, (data.flags | more_flags).bits(), high, low);
         *fixed = data.fixed();
-        payload.get_mut(bytes..padded(bytes)).unwrap_or_default().fill(0);
         self.used += padded(length.into());
-        let start = COMMON_HEADER_BYTES + start;
         Some(start..start + usize::from(length))
     }
 
     /// Appends a PAD chunk that makes the packet `packet_bytes` long, if there is room.
     pub fn pad_to(&mut self, packet_bytes: usize) {
-        let padding = packet_bytes.saturating_sub(COMMON_HEADER_BYTES + self.used + CHUNK_HEADER_BYTES);
+        let padding = packet_bytes.saturating_sub(self.used + CHUNK_HEADER_BYTES);
         self.chunk(ChunkType::PAD, 0, |chunk| chunk.put_zeroes(padding & !(ALIGNMENT - 1)));
     }
 
@@ -85,16 +90,18 @@ impl<'a> PacketWriter<'a> {
 
     /// Returns whether a chunk with a value of so many bytes fits.
     pub fn has_room(&self, value_bytes: usize) -> bool {
-        self.chunks.len() - self.used >= padded(CHUNK_HEADER_BYTES + value_bytes)
+        self.room.len() - self.used >= padded(CHUNK_HEADER_BYTES + value_bytes)
     }
 
     /// Writes the checksum, and returns the length of the packet in bytes.
     pub fn finish(self) -> usize {
-        let checksum = checksum_of(self.header, self.chunks.get(..self.used).unwrap_or_default());
-        if let Some(field) = self.header.last_chunk_mut() {
-            *field = checksum;
+        // RFC 9260 appendix A: the field is zero meanwhile.
+        let checksum = crc32c(self.room.get(..self.used).unwrap_or_default());
+        let header = self.room.first_chunk_mut::<COMMON_HEADER_BYTES>();
+        if let Some(field) = header.and_then(|header| header.last_chunk_mut()) {
+            *field = checksum.to_le_bytes();
         }
-        COMMON_HEADER_BYTES + self.used
+        self.used
     }
 }
 
