@@ -1,6 +1,6 @@
 //! Payload that is read in its frame before it is queued.
 
-use crate::{ByteStream, ConnId, Events};
+use crate::{ConnId, Events};
 
 /// The result of a packet of a stream.
 pub enum Arrival<R> {
@@ -28,26 +28,16 @@ pub struct Lent<'a, B> {
     pub bytes: &'a mut B,
 }
 
+/// The payload of a transport whose messages are read whole.
+pub struct LentMessage<'a> {
+    /// The octets in their frame.
+    pub octets: &'a [u8],
+    /// The reader took them.
+    pub is_taken: bool,
+}
+
 /// The lent payload of a transport that lends none: messages are read after they have arrived.
 pub enum NoBytes {}
-
-impl ByteStream for NoBytes {
-    fn available(&self) -> usize {
-        match *self {}
-    }
-
-    fn front(&self) -> &[u8] {
-        match *self {}
-    }
-
-    fn peek(&self, _: &mut [u8]) -> bool {
-        match *self {}
-    }
-
-    fn consume(&mut self, _: usize) {
-        match *self {}
-    }
-}
 
 /// Takes payload in its frame. A `FnMut(Lent) -> Option<R>` is one, too.
 pub trait PayloadReader<B, R> {
@@ -65,7 +55,7 @@ pub trait PayloadReader<B, R> {
     fn read(&mut self, lent: Lent<'_, B>) -> Option<R>;
 }
 
-impl<B: ByteStream, R, T: FnMut(Lent<'_, B>) -> Option<R>> PayloadReader<B, R> for T {
+impl<B, R, T: FnMut(Lent<'_, B>) -> Option<R>> PayloadReader<B, R> for T {
     fn read(&mut self, lent: Lent<'_, B>) -> Option<R> {
         self(lent)
     }

@@ -39,7 +39,7 @@ use core::ops::Range;
 pub use arena::{Arena, EmergencyGrant, List, NIL};
 pub use events::{Blocked, Events, Transmitted};
 pub use ids::{ConnId, ConnectError, ListenError, ListenerId};
-pub use lent::{Arrival, Lent, NoBytes, PayloadReader};
+pub use lent::{Arrival, Lent, LentMessage, NoBytes, PayloadReader};
 pub use listeners::Listeners;
 pub use saved::{RestoreError, SaveError};
 pub use timeouts::{KeepAlive, Timeouts};

@@ -14,8 +14,8 @@ use core::net::{IpAddr, SocketAddr};
 use ironwarp_types::{Flow, Nanos};
 
 use crate::{
-    Arrival, ByteStream, ConnId, ConnectError, Events, ListenError, ListenerId, PayloadReader, RestoreError,
-    SaveError, Timeouts, Transmitted, UnitSource,
+    Arrival, ConnId, ConnectError, Events, ListenError, ListenerId, PayloadReader, RestoreError, SaveError,
+    Timeouts, Transmitted, UnitSource,
 };
 
 /// The transport of one core. See the module.
@@ -34,7 +34,7 @@ pub trait Transport {
     /// What a router reported about a packet.
     type PathError;
     /// Payload that is lent in its frame.
-    type Lent: ByteStream;
+    type Lent<'a>;
     /// The received data of a stream: bytes, or messages.
     type Rx<'a>
     where
@@ -106,7 +106,7 @@ pub trait Transport {
         packet: Self::Packet,
         network: &Self::Network,
         wires: &mut Self::Wires,
-        reader: impl PayloadReader<Self::Lent, R>,
+        reader: impl for<'a> PayloadReader<Self::Lent<'a>, R>,
     ) -> Option<Arrival<R>>;
 
     /// Takes the events of another stream of the packet that was processed last. Called until there
@@ -176,7 +176,7 @@ pub trait Transport {
         network: &Self::Network,
         frame: Self::Frame,
         wires: &mut Self::Wires,
-        reader: impl PayloadReader<Self::Lent, R>,
+        reader: impl for<'a> PayloadReader<Self::Lent<'a>, R>,
     ) -> Result<Arrival<R>, Self::Frame> {
         let _ = (now, network, wires, reader);
         Err(frame)

@@ -84,6 +84,17 @@ impl<M> ReceiveOrder<M> {
         Ok((usize::from(distance) >= self.ready).then_some(distance))
     }
 
+    /// Returns whether a chunk is the next one, and none is held.
+    pub(super) fn is_next(&self, ssn: u16) -> bool {
+        ssn == self.next && self.held.is_empty()
+    }
+
+    /// The next chunk is delivered as it arrives.
+    pub(super) fn pass(&mut self) {
+        debug_assert!(self.held.is_empty());
+        self.next = self.next.wrapping_add(1);
+    }
+
     /// Returns the next chunk to deliver.
     pub(super) fn front(&self) -> Option<&M> {
         self.held.front().filter(|_| self.ready > 0).map(|(_, message)| message)

@@ -22,7 +22,7 @@ impl<P: Port> Transport for Tcp<P> {
     type Packet = Packet<P::Frame>;
     type Path = Path;
     type PathError = IcmpError;
-    type Lent = LentBytes<P::Frame>;
+    type Lent<'a> = LentBytes<P::Frame>;
     type Rx<'a> = RxStream<'a, P>;
     type State = State;
 

@@ -131,7 +131,7 @@ impl<P: Port> Transport for Messages<P> {
     type Packet = ironwarp_net::Packet<P::Frame>;
     type Path = Path;
     type PathError = IcmpError;
-    type Lent = NoBytes;
+    type Lent<'a> = NoBytes;
     type Rx<'a> = Readable<'a>;
     type State = ();
 

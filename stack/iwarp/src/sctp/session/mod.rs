@@ -125,6 +125,24 @@ impl<M: PartialEq> Session<M> {
         }
     }
 
+    /// Returns the segment in this user data, if it is next in order, no chunk is held, and the
+    /// session may deliver it: then [`Session::pass`] is as good as [`Session::on_message`] and
+    /// [`Session::pop`].
+    pub fn next_segment<'a>(&self, (ppid, unordered, user_data): (u32, bool, &'a [u8])) -> Option<&'a [u8]> {
+        let may_deliver = self.state == State::Open && !self.peer_terminated;
+        if !may_deliver || !unordered || ppid != PPID_SEGMENT {
+            return None;
+        }
+        let (ssn, segment) = user_data.split_first_chunk()?;
+        self.order.is_next(u16::from_be_bytes(*ssn)).then_some(segment)
+    }
+
+    /// The segment that [`Session::next_segment`] returned is delivered.
+    pub fn pass(&mut self) {
+        self.order.pass();
+        self.begin_received = true;
+    }
+
     /// Takes a message of the stream with this user data, which the lower layer holds as `message`
     /// until [`Session::pop`]. Returns its distance from the next one in order if it is a segment
     /// that may be placed before its predecessors arrive.

@@ -90,6 +90,33 @@ fn encoded(ssn: u16) -> Result<ControlBytes, NotNow> {
     Ok(Control::TERMINATE.encode(ssn))
 }
 
+/// RFC 5043 s6.1: a segment that is next may be delivered as it arrives, while nothing waits.
+#[test]
+fn a_segment_that_is_next_may_pass() {
+    let [mut active, mut passive] = open();
+    let octets = segment(1);
+    let next = |side: &Side| side.next_segment((PPID_SEGMENT, true, &octets)).map(<[u8]>::to_vec);
+    assert_eq!(next(&active), Some(b"segment".to_vec()));
+    for other in
+        [(PPID_CONTROL, true, &octets[..]), (PPID_SEGMENT, false, &octets), (PPID_SEGMENT, true, &[0])]
+    {
+        assert_eq!(active.next_segment(other), None);
+    }
+    active.pass();
+    assert_eq!((next(&active), active.takes(2, None)), (None, Ok(())));
+    assert_eq!(active.terminate(1, false), encoded(1), "it shows that the peer has our first message");
+    assert_eq!(passive.on_segment(2), Ok(Some(1)));
+    assert_eq!(next(&passive), None, "a chunk is held");
+    let mut ended = open();
+    assert_eq!(ended[0].takes(1, Some(Terminate)), Ok(()));
+    for side in [&ended[0], &side(), &initiated(Initiate), &requested(Initiate), &broken()] {
+        assert_eq!(
+            [0, 1, 2].map(|ssn| side.next_segment((PPID_SEGMENT, true, &segment(ssn))).is_some()),
+            [false; 3]
+        );
+    }
+}
+
 /// RFC 5043 s6.2: Initiate, Accept, segments, Terminates. RFC5043-6.6-02: the active side sends no
 /// segment before the reply to its Initiate. RFC 6581 s7: the enhanced functions follow the same
 /// rules, with the ordinary Terminate.

@@ -81,7 +81,7 @@ struct LentReader<'a, L: Lower> {
     checked: L::Checked,
 }
 
-impl<L: Lower> PayloadReader<LentOf<L>, RxOutcome> for LentReader<'_, L> {
+impl<'b, L: Lower> PayloadReader<LentOf<'b, L>, RxOutcome> for LentReader<'_, L> {
     #[inline(always)]
     fn sum(&mut self, conn: ConnId, segment: &[u8], header_bytes: usize) -> Option<u32> {
         let (owners, qps) = (self.conn_owners, &*self.qps);
@@ -98,7 +98,7 @@ impl<L: Lower> PayloadReader<LentOf<L>, RxOutcome> for LentReader<'_, L> {
     /// if the connection is not in full operation, or if the stream needs its bytes in TCP's queue.
     /// Tuning: not inlined, as the stream needs registers of its own.
     #[inline(never)]
-    fn read(&mut self, lent: Lent<'_, LentOf<L>>) -> Option<RxOutcome> {
+    fn read(&mut self, lent: Lent<'_, LentOf<'b, L>>) -> Option<RxOutcome> {
         let Some(&ConnOwner::Qp(slot)) = self.conn_owners.get(lent.conn.index()) else { return None };
         let qp = self.qps.at(slot)?;
         if !matches!(qp.lifecycle, Lifecycle::Running(_)) || !L::reads_lent(&qp.stream) {

@@ -33,7 +33,7 @@ pub type FrameOf<L> = <<L as Lower>::Port as Port>::Frame;
 /// The received data of a stream.
 pub type RxOf<'a, L> = <<L as Lower>::Transport as Transport>::Rx<'a>;
 /// Payload that the transport lends in its frame.
-pub type LentOf<L> = <<L as Lower>::Transport as Transport>::Lent;
+pub type LentOf<'a, L> = <<L as Lower>::Transport as Transport>::Lent<'a>;
 /// The RDMAP stream of a queue pair.
 pub type StreamOf<L> = Stream<<L as Lower>::Framing>;
 
@@ -95,7 +95,7 @@ pub trait Lower: 'static {
     #[inline(always)]
     fn read_lent<C: StreamCallbacks>(
         stream: &mut StreamOf<Self>,
-        bytes: &mut LentOf<Self>,
+        bytes: &mut LentOf<'_, Self>,
         checked: Self::Checked,
         io: &mut Io<'_, C>,
     ) {

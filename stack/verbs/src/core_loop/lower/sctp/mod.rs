@@ -15,6 +15,7 @@ use ironwarp_iwarp::mpa::startup::Markers;
 use ironwarp_iwarp::sctp::{Chunk, Initiator, Reply as Outcome, Request, SegmentChunk};
 use ironwarp_iwarp::setup::{PrivateDataTooLong, ReadDepths, ResponderParams, Terms};
 use ironwarp_iwarp::{Io, StreamCallbacks, StreamError, StreamStart, Terminate};
+use ironwarp_llp::LentMessage;
 use ironwarp_net::{FlowHasher, TransportProtocol};
 use ironwarp_port::Port;
 use ironwarp_sctp::State;
@@ -82,6 +83,22 @@ impl<P: Port> Lower for DdpOverSctp<P> {
             }
         }
         Ok(())
+    }
+
+    #[inline(always)]
+    fn reads_lent(stream: &StreamOf<Self>) -> bool {
+        stream.may_send()
+    }
+
+    #[inline(always)]
+    fn read_lent<C: StreamCallbacks>(
+        stream: &mut StreamOf<Self>,
+        lent: &mut LentMessage<'_>,
+        (): (),
+        io: &mut Io<'_, C>,
+    ) {
+        // An error stays in the stream, and what follows the segment is dropped.
+        lent.is_taken = stream.on_message(lent.octets, io) != Ok(false);
     }
 
     fn places_out_of_order(stream: &StreamOf<Self>) -> bool {

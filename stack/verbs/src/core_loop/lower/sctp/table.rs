@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::collections::VecDeque;
 
 use ironwarp_iwarp::sctp::{Function, Session, SessionFault, Sessions};
-use ironwarp_llp::{ConnId, Events, ListenerId};
+use ironwarp_llp::{ConnId, Events, Lent, LentMessage, ListenerId, PayloadReader};
 use ironwarp_sctp::{AssociationInfo, Message, PathState, SctpConfig, UpperLayer};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Flow, Nanos, Seq};
@@ -416,6 +416,39 @@ impl Table {
         self.add_events(owner, Events::RESET);
     }
 
+    /// Lends a segment to `reader`, if it is the next one of its session and none waits. Returns
+    /// what the reader returned, and whether it took the segment.
+    #[inline(always)]
+    pub fn lend<R>(
+        &mut self,
+        id: ConnId,
+        message: &Message<'_>,
+        reader: &mut impl for<'a> PayloadReader<LentMessage<'a>, R>,
+    ) -> Option<(R, bool)> {
+        let Message { header, payload, .. } = *message;
+        let association = self.associations.get_mut(id.slot as usize)?.as_mut()?;
+        let owner = association.owner(header.stream);
+        let chunks = association.sessions.session(header.stream).filter(|_| association.id == id)?;
+        let segment = chunks.next_segment((header.ppid, header.is_unordered, payload))?;
+        let entry = self.slots.get_mut(owner as usize)?;
+        let session = entry.session.as_mut()?;
+        let mut bytes = LentMessage { octets: segment, is_taken: false };
+        let outcome = reader.read(Lent {
+            conn: ConnId { slot: owner, generation: entry.generation },
+            events: session.events,
+            acked_bytes: session.acked_bytes,
+            // After a SACK the engine sends what is lost by itself.
+            wants_transmit: false,
+            bytes: &mut bytes,
+        })?;
+        session.events -= Events::ACKED | Events::WRITABLE | Events::RETRANSMIT;
+        if bytes.is_taken {
+            chunks.pass();
+            session.received_bytes = session.received_bytes.wrapping_add(payload.len() as u64);
+        }
+        Some((outcome, bytes.is_taken))
+    }
+
     // Sending and ending.
 
     /// Returns the number of chunks sent on a stream in its session, modulo 2^16.
@@ -587,6 +620,7 @@ impl Table {
 
     pub fn has_work(&self) -> bool {
         !(self.established.is_empty()
+            && self.newly_idle.is_empty()
             && self.discarded.is_empty()
             && self.resending.is_empty()
             && self.terminating.is_empty()
@@ -615,6 +649,9 @@ impl Table {
 
     /// Sessions of an association may try again to send.
     fn retry(&mut self, id: ConnId) {
+        if self.waiting.is_empty() {
+            return;
+        }
         let terminating = &mut self.terminating;
         self.waiting.retain(|&(association, stream)| {
             let is_it = association == id;

@@ -7,18 +7,19 @@
 //! stream. The first message of a side is session control, those after it are segments. Closing a
 //! session sends its Terminate. Its opener shuts an association down after its last session.
 //!
-//! SCTP holds what arrives until the session reads it in the order of its DDP-SSNs.
+//! A segment that is next in its session is read in its frame. SCTP holds any other until the
+//! session reads it in the order of its DDP-SSNs.
 
 use core::net::{IpAddr, SocketAddr};
 
 use ironwarp_iwarp::sctp::{ADAPTATION_INDICATION, Chunk, PPID_CONTROL, PPID_SEGMENT, Session};
 use ironwarp_llp::{
-    Abort, Arrival, ConnId, ConnectError, ConnectionInfo, Events, ListenError, ListenerId, NoBytes,
+    Abort, Arrival, ConnId, ConnectError, ConnectionInfo, Events, LentMessage, ListenError, ListenerId,
     PathErrorOutcome, PayloadReader, Progress, ResourceUsage, Timeouts, Transmitted, Transport, UnitSource,
 };
 use ironwarp_net::{FlowHasher, IcmpError, IcmpErrorKind, Net, Packet, Path};
 use ironwarp_port::{Port, Wires};
-use ironwarp_sctp::{MessageHeader, PathState, Sctp, SctpConfig, State};
+use ironwarp_sctp::{Message, MessageHeader, PathState, Sctp, SctpConfig, State, UpperLayer};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::{Flow, Nanos, Seq};
 
@@ -93,7 +94,16 @@ impl<P: Port> SctpSessions<P> {
     }
 
     /// What is left to do after the engine has reported to the table.
+    #[inline(always)]
     fn settle(&mut self, now: Nanos, wires: &mut Wires<P>) {
+        if self.table.has_work() {
+            self.settle_all(now, wires);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_all(&mut self, now: Nanos, wires: &mut Wires<P>) {
         while let Some(id) = self.table.pop_established() {
             let info = self.engine.association_info(id);
             let fits = info.is_some_and(|info| {
@@ -246,6 +256,43 @@ impl UnitSource for TerminateSource<'_> {
     }
 }
 
+/// The table, while a packet arrives. Its first segment that is next in order goes to the reader.
+struct Lending<'a, T, R> {
+    table: &'a mut Table,
+    reader: T,
+    outcome: Option<R>,
+}
+
+impl<R, T: for<'a> PayloadReader<LentMessage<'a>, R>> UpperLayer for Lending<'_, T, R> {
+    fn event(&mut self, id: ConnId, events: Events) {
+        self.table.event(id, events);
+    }
+
+    fn message(&mut self, id: ConnId, message: Message<'_>) -> bool {
+        if self.outcome.is_none()
+            && let Some((outcome, is_taken)) = self.table.lend(id, &message, &mut self.reader)
+        {
+            self.outcome = Some(outcome);
+            if is_taken {
+                return true;
+            }
+        }
+        self.table.message(id, message)
+    }
+
+    fn dropped(&mut self, id: ConnId, stream: u16, tsn: Seq) {
+        self.table.dropped(id, stream, tsn);
+    }
+
+    fn path(&mut self, id: ConnId, remote: IpAddr, state: PathState) {
+        self.table.path(id, remote, state);
+    }
+
+    fn acked(&mut self, id: ConnId, stream: u16, bytes: u32) {
+        self.table.acked(id, stream, bytes);
+    }
+}
+
 /// The chunks of a session that can be read.
 pub struct SessionRx<'a, P: Port> {
     engine: &'a mut Sctp<P>,
@@ -302,7 +349,7 @@ impl<P: Port> Transport for SctpSessions<P> {
     type Packet = Packet<P::Frame>;
     type Path = Path;
     type PathError = IcmpError;
-    type Lent = NoBytes;
+    type Lent<'a> = LentMessage<'a>;
     type Rx<'a> = SessionRx<'a, P>;
     type State = State;
 
@@ -416,13 +463,17 @@ impl<P: Port> Transport for SctpSessions<P> {
         packet: Packet<P::Frame>,
         network: &Net,
         wires: &mut Wires<P>,
-        _: impl PayloadReader<NoBytes, R>,
+        reader: impl for<'a> PayloadReader<LentMessage<'a>, R>,
     ) -> Option<Arrival<R>> {
         let (flow, mac) = (packet.flow, packet.remote_mac);
-        self.engine.on_packet(now, packet, || network.path_to(&flow, mac), wires, &mut self.table);
+        let mut lending = Lending { table: &mut self.table, reader, outcome: None };
+        self.engine.on_packet(now, packet, || network.path_to(&flow, mac), wires, &mut lending);
+        let outcome = lending.outcome;
         self.settle(now, wires);
-        let (id, events) = self.table.pop_events()?;
-        Some(Arrival::Events(id, events))
+        match outcome {
+            Some(outcome) => Some(Arrival::Delivered(outcome)),
+            None => self.table.pop_events().map(|(id, events)| Arrival::Events(id, events)),
+        }
     }
 
     fn next_events(&mut self) -> Option<(ConnId, Events)> {
