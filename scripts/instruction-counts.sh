@@ -15,7 +15,8 @@ Prints the instructions of one operation of each case, both ends together, besid
   --json FILE  the same as JSON, for `scripts/results.py`
 
 cases: round-trip idle-poll write-alone write-spread read-alone write-list send-list write-large write-large-jumbo set-up
-atomic-local atomic-locked atomic-shared atomic-forwarded atomic-alternating; all of them by default
+atomic-local atomic-locked atomic-shared atomic-forwarded atomic-alternating, and over SCTP round-trip-sctp
+write-alone-sctp write-list-sctp write-large-sctp write-large-jumbo-sctp; all of them by default
 
 examples:
   scripts/instruction-counts.sh round-trip idle-poll
@@ -26,7 +27,8 @@ TXT
 command="scripts/instruction-counts.sh${*:+ $*}"
 budgets=bench/instruction-budgets.txt
 all=(round-trip idle-poll write-alone write-spread read-alone write-list send-list write-large write-large-jumbo set-up
-    atomic-local atomic-locked atomic-shared atomic-forwarded atomic-alternating)
+    atomic-local atomic-locked atomic-shared atomic-forwarded atomic-alternating
+    round-trip-sctp write-alone-sctp write-list-sctp write-large-sctp write-large-jumbo-sctp)
 mode=print json= cases=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -72,13 +74,13 @@ budget_of() {
 }
 
 failed=0 results=() counted=()
-printf '%-18s %12s %12s\n' case instructions budget
+printf '%-22s %12s %12s\n' case instructions budget
 for name in "${cases[@]}"; do
     instructions=$(count "$name")
     budget=$(budget_of "$name")
     counted+=("$name $instructions")
     results+=("{\"test\": \"instructions\", \"case\": \"$name\", \"transport\": \"ironwarp\", \"path\": \"memory\", \"instructions\": $instructions}")
-    printf '%-18s %12d %12s\n' "$name" "$instructions" "${budget:-none}"
+    printf '%-22s %12d %12s\n' "$name" "$instructions" "${budget:-none}"
     [ "$mode" = check ] || continue
     if [ -z "$budget" ]; then
         echo "$name has no budget in $budgets" >&2

@@ -12,6 +12,7 @@
 //!     target/release/examples/count-instructions round-trip
 //! target/release/examples/count-instructions write-spread 10000        over so many queue pairs
 //! target/release/examples/count-instructions write-spread 10000 16     so many of them outstanding
+//! target/release/examples/count-instructions round-trip-sctp           an operation over SCTP
 //! ```
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,8 @@ mod atomics;
 mod operations;
 mod packets;
 mod step_clock;
+
+use ironwarp::config::TransportKind;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -30,8 +33,12 @@ fn main() -> Result<(), Failure> {
         packets::list();
         return Ok(());
     }
-    let counted = if let Some(case) = operations::Case::parse(&name, number(2)?, number(3)?) {
-        operations::count(case)?
+    let (operation, transport) = match name.strip_suffix("-sctp") {
+        Some(operation) => (operation, TransportKind::Sctp),
+        None => (&*name, TransportKind::Tcp),
+    };
+    let counted = if let Some(case) = operations::Case::parse(operation, number(2)?, number(3)?) {
+        operations::count(case, transport)?
     } else if name.starts_with("atomic-") {
         atomics::count(&name)?
     } else {

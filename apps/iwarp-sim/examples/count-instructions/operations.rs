@@ -1,9 +1,10 @@
-//! One operation between two stacks of one thread over memory ports. The count covers both ends:
-//! applications, stacks and memory ports.
+//! One operation between two stacks of one thread over memory ports, over TCP or SCTP. The count
+//! covers both ends: applications, stacks and memory ports.
 
 use std::time::Instant;
 
-use ironwarp::lower::MpaOverTcp;
+use ironwarp::config::TransportKind;
+use ironwarp::lower::{DdpOverSctp, MpaOverTcp};
 use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
 use ironwarp::{
     Access, Completion, CompletionQueue, Config, Context, DisconnectReason, Event, ProtectionDomain, QpAttr,
@@ -94,8 +95,8 @@ impl Case {
 }
 
 /// Runs a case. Returns how many operations were counted.
-pub fn count(case: Case) -> Result<u64, Failure> {
-    let mut link = Link::connect(case)?;
+pub fn count(case: Case, transport: TransportKind) -> Result<u64, Failure> {
+    let mut link = Link::connect(case, transport)?;
     if let Case::WriteSpread { queue_pairs, .. } = case {
         link.connect_more(queue_pairs - 1)?;
     }
@@ -123,12 +124,12 @@ struct Link {
 }
 
 impl Link {
-    fn connect(case: Case) -> Result<Self, Failure> {
+    fn connect(case: Case, transport: TransportKind) -> Result<Self, Failure> {
         let port = MemoryConfig { mtu_bytes: case.mtu(), ..MemoryConfig::default() };
         let (client_port, server_port) = pair(&port, &port);
         let clock = StepClock::default();
-        let mut client = End::new("10.0.0.1/24", case, client_port, clock.clone())?;
-        let mut server = End::new("10.0.0.2/24", case, server_port, clock)?;
+        let mut client = End::new("10.0.0.1/24", (case, transport), client_port, clock.clone())?;
+        let mut server = End::new("10.0.0.2/24", (case, transport), server_port, clock)?;
         server.context.listen(LISTENER.parse()?)?;
         client.context.connect(client.qp, LISTENER.parse()?, b"")?;
         loop {
@@ -337,14 +338,23 @@ struct End {
 }
 
 impl End {
-    fn new(address: &str, case: Case, port: MemoryPort, clock: StepClock) -> Result<Self, Failure> {
+    fn new(
+        address: &str,
+        (case, transport): (Case, TransportKind),
+        port: MemoryPort,
+        clock: StepClock,
+    ) -> Result<Self, Failure> {
         let mut config = Config::in_memory(address)?;
         config.port.mtu = case.mtu();
+        config.stack.transport = transport;
         if let Case::WriteSpread { queue_pairs, .. } = case {
             config.limits.queue_pairs = queue_pairs;
         }
-        let (stack, mut workers) =
-            Stack::builder(config).build_over::<MpaOverTcp<_>, _, _>(vec![vec![port]], clock, [1, 2])?;
+        let (builder, ports, secret) = (Stack::builder(config), vec![vec![port]], [1, 2]);
+        let (stack, mut workers) = match transport {
+            TransportKind::Tcp => builder.build_over::<MpaOverTcp<_>, _, _>(ports, clock, secret)?,
+            TransportKind::Sctp => builder.build_over::<DdpOverSctp<_>, _, _>(ports, clock, secret)?,
+        };
         let worker = workers.remove(0);
         let mut context = stack.context()?;
         let (pd, cq) = (context.alloc_pd(), context.create_cq(4 * SEND_DEPTH)?);
