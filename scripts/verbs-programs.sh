@@ -5,12 +5,13 @@ cd "$(dirname "$0")/.."
 
 usage() {
     cat <<'TXT'
-usage: scripts/verbs-programs.sh [--smoke] [--logs FOLDER] [--libraries FOLDER] [NAME]...
+usage: scripts/verbs-programs.sh [--smoke] [--transport tcp|sctp] [--logs FOLDER] [--libraries FOLDER] [NAME]...
 
 Builds the replacement libraries (scripts/install-verbs.sh --debug), runs the programs and ends with
 `N passed, N failed, N skipped`. A program that is not installed is skipped. Figures that programs print are not judged.
 
   --smoke      the subset that scripts/test.sh runs
+  --transport  the transport below RDMA; default: tcp
   --logs       where the output of the programs goes; default: target/verbs/logs
   --libraries  use the libraries and iwarp-run that were installed there, and build nothing
   NAME         run these only
@@ -18,10 +19,12 @@ Builds the replacement libraries (scripts/install-verbs.sh --debug), runs the pr
 examples:
   scripts/verbs-programs.sh
   scripts/verbs-programs.sh rping ib_write_bw
+  scripts/verbs-programs.sh --transport sctp
 TXT
 }
 
 smoke=0
+transport=tcp
 target=${CARGO_TARGET_DIR:-target}
 logs=$target/verbs/logs
 libraries=
@@ -29,6 +32,7 @@ only=()
 while [ $# -gt 0 ]; do
     case $1 in
         --smoke) smoke=1 ;;
+        --transport) transport=${2:?"--transport needs tcp or sctp"}; shift ;;
         --logs) logs=${2:?"--logs needs a folder"}; shift ;;
         --libraries) libraries=${2:?"--libraries needs a folder"}; shift ;;
         -h | --help) usage; exit 0 ;;
@@ -65,7 +69,8 @@ trap 'delete_namespace; rm -f "${XDG_RUNTIME_DIR:-${TMPDIR:-/tmp}}/iwarp-run-$(i
 end() {
     local role=$1 log=$2
     shift 2
-    "${inside[@]}" timeout -k 5 "$limit" "$run" --libraries "$libraries" --pair memif --role "$role" --name "$pair" "$@" >"$log" 2>&1
+    "${inside[@]}" timeout -k 5 "$limit" "$run" --libraries "$libraries" --pair memif --transport "$transport" \
+        --role "$role" --name "$pair" "$@" >"$log" 2>&1
 }
 
 wanted() {
@@ -231,6 +236,13 @@ smoke_cells() {
     perftest ib_atomic_lat ib_atomic_lat -n 100
     pyverbs_cell
     namespace_cells fi_pingpong-rdm mpi-2
+    sctp_cells
+}
+
+sctp_cells() {
+    local transport=sctp
+    cell rping-sctp 'ping data: rdma-ping-9' rping -s -a "$server" -V -C 10 -v -- rping -c -a "$server" -V -C 10 -v
+    cell ucmatose-sctp 'return status 0' ucmatose -b "$server" -c 4 -- ucmatose -s "$server" -c 4
 }
 
 more_cells() {

@@ -50,9 +50,15 @@ tx_frames = 4096
 address = "$(host_address "$1")/24"
 [core]
 idle = "yield"
+[stack]
+transport = "$transport"
 [tcp]
 refused_retries = 3
 keep_alive = { idle_s = 5, interval_s = 1, probes = 5 }
+[sctp]
+share_associations = false
+refused_retries = 5
+heartbeat_interval_ms = 1000
 TOML
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 use ironwarp_cli::CliExit;
 
-use crate::link::{Link, Role};
+use crate::link::{Link, Role, Transport};
 
 /// Run an unmodified RDMA program (libibverbs, librdmacm) over ironwarp: any DPDK device becomes
 /// the RDMA device ironwarp0.
@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// 10.98.0.2/24
     #[arg(long, value_name = "ADDRESS", requires = "tap")]
     address: Option<String>,
+    /// The transport below RDMA in a configuration that is made
+    #[arg(long, value_enum, default_value = "tcp", conflicts_with = "config")]
+    pub(crate) transport: Transport,
     /// The folder of libibverbs.so.1 and librdmacm.so.1. Default: lib beside this program
     #[arg(long, value_name = "FOLDER")]
     pub(crate) libraries: Option<PathBuf>,
@@ -46,6 +49,7 @@ Examples:
   Two programs of this host:
     iwarp-run --pair memif --role server rping -s -a 10.99.0.1 -v -C 10
     iwarp-run --pair memif --role client rping -c -a 10.99.0.1 -v -C 10
+  The same over SCTP: --transport sctp at both ends.
   A device of a configuration file:
     iwarp-run --config configs/af_xdp.toml ib_send_lat -R 10.10.0.1
   What the library offers:
@@ -118,6 +122,7 @@ mod tests {
         for (line, words) in [
             ("iwarp-run", &["PROGRAM"][..]),
             ("iwarp-run --config x --pair memif rping", &["--config", "--pair"]),
+            ("iwarp-run --config x --transport sctp rping", &["--config", "--transport"]),
             ("iwarp-run --pair ring rping", &["ring", "memif"]),
             ("iwarp-run --role server rping", &["--pair"]),
             ("iwarp-run --pair memif --role server --name a/b rping", &["a/b", "letters"]),

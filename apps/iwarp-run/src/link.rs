@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use ironwarp::Config;
 
 /// What connects the program to its peer.
@@ -30,13 +31,22 @@ pub(crate) enum Role {
     Client,
 }
 
+/// The transport below RDMA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Transport {
+    /// MPA over TCP (RFC 5044)
+    Tcp,
+    /// SCTP (RFC 5043)
+    Sctp,
+}
+
 impl Link {
     /// Writes the configuration to a file that is the user's only, and returns its path. Fails with
     /// one line.
-    pub(crate) fn write_config(&self) -> Result<PathBuf, String> {
+    pub(crate) fn write_config(&self, transport: Transport) -> Result<PathBuf, String> {
         let folder = user_folder()?;
         let file = folder.join(format!("{}.toml", self.file_name()));
-        let text = self.config(&folder);
+        let text = self.config(&folder, transport);
         Config::from_toml(&text).map_err(|error| error.to_string())?;
         fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
         Ok(file)
@@ -51,7 +61,7 @@ impl Link {
         }
     }
 
-    fn config(&self, folder: &Path) -> String {
+    fn config(&self, folder: &Path, transport: Transport) -> String {
         let (device, mtu, address) = match self {
             Link::Memif { role, name } => {
                 let socket = folder.join(format!("{name}.sock"));
@@ -68,9 +78,19 @@ impl Link {
         };
         // A peer's process may end without a word: keep-alive probes find out. Programs connect
         // before the peer listens, and some of them fail if they are refused.
+        let settings = match transport {
+            Transport::Tcp => {
+                "[tcp]\nrefused_retries = 3\nkeep_alive = { idle_s = 5, interval_s = 1, probes = 5 }\n"
+            }
+            // In a shared association a session is refused at once, and not tried again.
+            Transport::Sctp => {
+                "[stack]\ntransport = \"sctp\"\n[sctp]\nshare_associations = false\nrefused_retries = 5\n\
+                 heartbeat_interval_ms = 1000\n"
+            }
+        };
         format!(
             "# Made by iwarp-run.\n[port]\n{device}\nmtu = {mtu}\n[net]\naddress = {address:?}\n\
-             [core]\nidle = \"yield\"\n[tcp]\nrefused_retries = 3\nkeep_alive = {{ idle_s = 5, interval_s = 1, probes = 5 }}\n"
+             [core]\nidle = \"yield\"\n{settings}"
         )
     }
 }
@@ -116,15 +136,16 @@ mod tests {
     #[test]
     fn made_configurations_are_valid_and_fit_together() {
         let folder = Path::new("/run/x");
-        let end = |role| Link::Memif { role, name: "a".into() }.config(folder);
-        let (server, client) = (end(Role::Server), end(Role::Client));
+        let end = |role, transport| Link::Memif { role, name: "a".into() }.config(folder, transport);
+        let (server, client) = (end(Role::Server, Transport::Tcp), end(Role::Client, Transport::Sctp));
+        assert!(client.contains("transport = \"sctp\""), "{client}");
         for text in [&server, &client] {
             assert!(text.contains("socket = \"/run/x/a.sock\" }"), "{text}");
             Config::from_toml(text).expect("a valid configuration");
         }
         assert!(server.contains("10.99.0.1/24") && client.contains("10.99.0.2/24"));
         let tap = Link::Tap { interface: "iwtap0".into(), address: "10.98.0.2/24".into() };
-        Config::from_toml(&tap.config(folder)).expect("a valid configuration");
+        Config::from_toml(&tap.config(folder, Transport::Tcp)).expect("a valid configuration");
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn config_file(args: &Args) -> Result<PathBuf, CliExit> {
         return absolute(config);
     }
     if let Some(link) = args.link()? {
-        return link.write_config().map_err(CliExit::bad_arguments);
+        return link.write_config(args.transport).map_err(CliExit::bad_arguments);
     }
     match std::env::var_os(CONFIG_VARIABLE) {
         Some(config) => absolute(Path::new(&config)),

@@ -15,28 +15,35 @@ fn source(name: &str) -> Vec<PathBuf> {
     vec![here().join("tests/c").join(name)]
 }
 
+/// Over each transport below DDP.
+#[track_caller]
+fn prints_over_both(name: &str, flags: &[&str], line: &str) {
+    for transport in ["tcp", "sctp"] {
+        let define = format!("-DTRANSPORT=\"{transport}\"");
+        let flags = [SANITIZED, flags, &[&define]].concat();
+        let program = compile(&format!("{name}-{transport}"), &source(&format!("{name}.c")), &flags);
+        assert_eq!(printed(&program, &[]), line, "{transport}");
+    }
+}
+
 #[test]
 fn a_program_in_c_carries_out_every_operation() {
-    let program = compile("verbs", &source("verbs.c"), SANITIZED);
-    assert_eq!(printed(&program, &[]), "every operation was carried out\n");
+    prints_over_both("verbs", &[], "every operation was carried out\n");
 }
 
 #[test]
 fn a_program_in_c_lends_memory_by_windows_and_fast_regions() {
-    let program = compile("windows", &source("windows.c"), SANITIZED);
-    assert_eq!(printed(&program, &[]), "everything that was lent came back\n");
+    prints_over_both("windows", &[], "everything that was lent came back\n");
 }
 
 #[test]
 fn a_program_in_c_shares_words_with_its_peers() {
-    let program = compile("atomics", &source("atomics.c"), SANITIZED);
-    assert_eq!(printed(&program, &[]), "every sum was exact\n");
+    prints_over_both("atomics", &[], "every sum was exact\n");
 }
 
 #[test]
 fn a_program_in_c_shares_a_connection_between_threads() {
-    let program = compile("split", &source("split.c"), &[SANITIZED, &["-pthread"]].concat());
-    assert_eq!(printed(&program, &[]), "three threads shared a connection\n");
+    prints_over_both("split", &["-pthread"], "three threads shared a connection\n");
 }
 
 #[test]
@@ -47,8 +54,7 @@ fn misuse_gets_error_numbers_and_nothing_is_touched_that_should_not_be() {
 
 #[test]
 fn misuse_of_windows_and_words_gets_error_numbers_and_the_connection_stays() {
-    let program = compile("misuse_memory", &source("misuse_memory.c"), SANITIZED);
-    assert_eq!(printed(&program, &[]), "every misuse of memory got its number\n");
+    prints_over_both("misuse_memory", &[], "every misuse of memory got its number\n");
 }
 
 /// tests/c/frozen/ironwarp.h is the header as it was when the interface was frozen. It is not

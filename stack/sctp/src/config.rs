@@ -89,6 +89,8 @@ pub struct SctpConfig {
     /// Retransmissions of INIT, and then of COOKIE ECHO, before the attempt is given up:
     /// Max.Init.Retransmits.
     pub init_retries: u8,
+    /// Retransmissions of INIT to a peer that answers with ABORT. 0 fails at the first one.
+    pub refused_retries: u8,
     /// Timeouts in a row, of DATA, HEARTBEAT, SHUTDOWN or SHUTDOWN ACK, before the association is
     /// given up: Association.Max.Retrans.
     pub association_retries: u8,
@@ -141,6 +143,7 @@ impl Default for SctpConfig {
             rto_min: Nanos::from_millis(5),
             rto_max: Nanos::from_secs(60),
             init_retries: 8,
+            refused_retries: 0,
             association_retries: 10,
             path_retries: 5,
             potentially_failed: 0,

@@ -158,6 +158,22 @@ fn an_init_without_a_listener_is_refused() {
     assert_eq!(node.answers(1, &InitChunk::default().packet())[0].kinds(), [ABORT]);
 }
 
+/// RFC 9260 s8.4, rule 3: the side that opens may try again.
+#[test]
+fn a_refused_init_is_sent_again_as_often_as_configured() {
+    let mut a = Node::new(1, SctpConfig { refused_retries: 2, ..SctpConfig::default() });
+    let id = a.connect(2);
+    for delay_ms in [201, 401] {
+        let tag = word(a.sent()[0].value(), 0);
+        a.answers(2, &packet([PORT, FROM], tag, &[chunk(ABORT, 0, &[])]));
+        assert_eq!((a.state(id), a.sent()), (State::CookieWait, vec![]));
+        a.pass(Nanos::from_millis(delay_ms));
+    }
+    let tag = word(a.sent()[0].value(), 0);
+    a.answers(2, &packet([PORT, FROM], tag, &[chunk(ABORT, 0, &[])]));
+    assert_eq!(a.take_events(), [(id, Events::REFUSED)]);
+}
+
 /// RFC 9260 s5.1 and s8.5.1 A: an INIT is alone in its packet, and has tag 0.
 #[test]
 fn an_init_that_is_bundled_or_has_a_tag_is_not_processed() {

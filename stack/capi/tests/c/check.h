@@ -27,10 +27,16 @@
         }                                                                                                \
     } while (0)
 
-#define NEAR_TOML "[port]\ndevice.memory = {}\nring_size = 256\nrx_frames = 2048\ntx_frames = 2048\n"              \
-                  "[limits]\nqueue_pairs = 16\nhalf_open = 16\n[net]\naddress = \"10.0.0.1/24\"\n"
-#define FAR_TOML "[port]\ndevice.memory = {}\nring_size = 256\nrx_frames = 2048\ntx_frames = 2048\n"               \
-                 "[limits]\nqueue_pairs = 16\nhalf_open = 16\n[net]\naddress = \"10.0.0.2/24\"\n"
+/* The transport below DDP. */
+#ifndef TRANSPORT
+#define TRANSPORT "tcp"
+#endif
+
+#define TOML(host) "[stack]\ntransport = \"" TRANSPORT "\"\n"                                             \
+                   "[port]\ndevice.memory = {}\nring_size = 256\nrx_frames = 2048\ntx_frames = 2048\n"     \
+                   "[limits]\nqueue_pairs = 16\nhalf_open = 16\n[net]\naddress = \"10.0.0." host "/24\"\n"
+#define NEAR_TOML TOML("1")
+#define FAR_TOML TOML("2")
 #define FAR_ADDRESS "10.0.0.2:4791"
 
 enum { POOL_BYTES = 65536, SECOND_NS = 1000000000 };

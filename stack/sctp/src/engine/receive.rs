@@ -171,6 +171,10 @@ impl<P: Port> Sctp<P> {
             }
             (Chunk::Abort { .. }, _) => {
                 io.shared.count(Counter::SctpRxAborts);
+                // The timer sends the INIT again.
+                if state == State::CookieWait && association.tries < io.shared.config.refused_retries {
+                    return ControlFlow::Break(());
+                }
                 self.end(slot, if state.is_set_up() { Events::REFUSED } else { Events::RESET }, user);
             }
             (Chunk::Data(data), _) if state.may_receive() => {

@@ -47,6 +47,7 @@ fn validate(sctp: &SctpConfig) -> Result<(), ConfigError> {
     let threshold = "0 to sctp.path_retries";
     let failed = sctp.potentially_failed;
     in_range("sctp.potentially_failed_retries", failed, 0..=sctp.path_retries, threshold)?;
+    in_range("sctp.refused_retries", sctp.refused_retries, 0..=16, "0 to 16")?;
     in_range("sctp.association_retries", sctp.association_retries, 0..=64, "0 to 64")?;
     // RFC 9260 s6.2: it must not be above 500 ms.
     in_range("sctp.sack_delay_us", us(sctp.sack_delay), 0..=500_000, "0 to 500000 microseconds")?;

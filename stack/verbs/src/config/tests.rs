@@ -396,6 +396,7 @@ fn every_mistake_in_sctp_is_named_with_its_key_and_what_is_allowed() {
         ("rto_initial_us = 60000001", "sctp.rto_initial_us = 60000001: 100 to 60000000"),
         ("rto_max_us = 199999", "sctp.rto_max_us = 199999: at most 120000000 microseconds, and not below"),
         ("init_retries = 33", "sctp.init_retries = 33: 0 to 32"),
+        ("refused_retries = 17", "sctp.refused_retries = 17: 0 to 16"),
         ("association_retries = 65", "sctp.association_retries = 65: 0 to 64"),
         ("path_retries = 65", "sctp.path_retries = 65: 0 to 64"),
         ("potentially_failed_retries = 6", "sctp.potentially_failed_retries = 6: 0 to sctp.path_retries"),
