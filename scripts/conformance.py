@@ -89,6 +89,7 @@ REQUIREMENTS = {
     "RFC6298": (13, "3f6563dbfb51446d"),
     "RFC6581": (69, "7cc42cd0fe28ddf2"),
     "RFC6675": (19, "33ae4245b9d86754"),
+    "RFC6951": (23, "0a7211705da7cdc5"),
     "RFC7306": (106, "d44779d1c9862a12"),
     "RFC7323": (29, "5130a625e96938fe"),
     "RFC8201": (16, "14c9d8d719d42526"),
@@ -147,8 +148,8 @@ DECISIONS = {
 IPSEC_SHOULDS = {"RFC5040-8.2.2-12", "RFC5040-8.2.2-15", "RFC5040-8.2.2-16", "RFC5041-8.4.2-12"}
 # How many MUSTs of each RFC cannot apply.
 NOT_APPLICABLE_MUSTS = {
-    "RFC1122": 1, "RFC3168": 1, "RFC4861": 1, "RFC5040": 9, "RFC5041": 7, "RFC5042": 7, "RFC5044": 2, "RFC6581": 1, "RFC8985": 1,
-    "RFC9260": 6,
+    "RFC1122": 1, "RFC3168": 1, "RFC4861": 1, "RFC5040": 9, "RFC5041": 7, "RFC5042": 7, "RFC5044": 2, "RFC6581": 1, "RFC6951": 3,
+    "RFC8985": 1, "RFC9260": 6,
 }
 COMMENT = re.compile(r"^\s*//[/!]?\s?(.*)$")
 

@@ -71,6 +71,8 @@ pub struct NetConfig {
     pub duplicate_probes: DuplicateProbes,
     /// The protocol whose packets are received and sent.
     pub transport: TransportProtocol,
+    /// The UDP port whose packets hold packets of the transport (RFC 6951). 0: none.
+    pub udp_port: u16,
     /// Hop limit and DSCP of the transport's packets.
     pub ip_header: IpHeaderDefaults,
     /// The largest IP packet that is sent, in bytes.
@@ -175,6 +177,7 @@ impl NetConfig {
             vlan: None,
             duplicate_probes: DuplicateProbes::default(),
             transport: TransportProtocol::TCP,
+            udp_port: 0,
             ip_header: IpHeaderDefaults::default(),
             mtu_bytes,
             hash_secret,

@@ -13,7 +13,11 @@ pub(crate) const IPV4_BYTES: usize = 20;
 pub(crate) const IPV6_BYTES: usize = 40;
 
 pub(crate) const ICMP: u8 = 1;
+pub(crate) const UDP: u8 = 17;
 pub(crate) const ICMPV6: u8 = 58;
+
+/// RFC 768: ports, length and checksum.
+pub(crate) const UDP_BYTES: usize = 8;
 
 /// The default hop limit. RFC 1700 recommends 64.
 pub(crate) const HOP_LIMIT: u8 = 64;

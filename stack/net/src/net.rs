@@ -34,6 +34,8 @@ pub struct Net {
     pub(crate) local: LocalAddresses,
     pub(crate) hasher: FlowHasher,
     pub(crate) transport: TransportProtocol,
+    /// Where encapsulated packets arrive. 0: nowhere.
+    pub(crate) udp_port: u16,
     pub(crate) stats: CoreStats,
     pub(crate) routes: Routes,
     pub(crate) neighbours: NeighbourTable,
@@ -67,6 +69,7 @@ impl Net {
             local: LocalAddresses::new(&cfg, hasher),
             hasher,
             transport: cfg.transport,
+            udp_port: cfg.udp_port,
             stats,
             routes: Routes::new(&cfg),
             neighbours: NeighbourTable::new(cfg.neighbours, hasher),

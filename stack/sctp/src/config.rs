@@ -71,6 +71,11 @@ pub struct SctpConfig {
     /// Whether the user sets [`SctpConfig::addresses`] to those of its ports. The engine does not
     /// read it.
     pub multihoming: bool,
+    /// Our UDP port, from which packets are sent that are encapsulated (RFC 6951). 0: none are.
+    pub udp_local_port: u16,
+    /// The UDP port of peers that associations are opened to. 0: the first packet is not
+    /// encapsulated. Later ones are as those of the peer.
+    pub udp_encapsulation_port: u16,
     /// The code point of the adaptation layer indication that is sent, if any (RFC 5061 s4.2.6).
     /// DDP has 1 (RFC 5043 s5.1).
     #[serde(skip)]
@@ -138,6 +143,8 @@ impl Default for SctpConfig {
             inbound_streams: 64,
             share_associations: true,
             multihoming: false,
+            udp_local_port: 0,
+            udp_encapsulation_port: 0,
             adaptation_code_point: None,
             rto_initial: Nanos::from_millis(200),
             rto_min: Nanos::from_millis(5),

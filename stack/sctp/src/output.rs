@@ -141,13 +141,13 @@ impl<P: Port> Io<'_, P> {
             return None;
         };
         frame.resize(frame.capacity().min(route.frame_bytes_max()));
-        let room = frame.bytes_mut().get_mut(path.header_bytes()..).unwrap_or_default();
+        let room = frame.bytes_mut().get_mut(path.transport_offset()..).unwrap_or_default();
         let mut packet = PacketWriter::new(room, ports, tag)?;
         let result = write(&mut packet, self.shared);
         let packet_bytes = packet.finish();
-        frame.resize(path.header_bytes() + packet_bytes);
+        frame.resize(path.transport_offset() + packet_bytes);
         self.shared.ident = self.shared.ident.wrapping_add(1);
-        let meta = path.write_ip(frame.bytes_mut(), self.shared.ident);
+        let meta = path.write_ip(frame.bytes_mut(), self.shared.ident, self.shared.config.udp_local_port);
         if may_fragment {
             path.allow_fragments(frame.bytes_mut());
         }

@@ -12,4 +12,5 @@ mod receiving;
 mod sending;
 mod set_up;
 mod shut_down;
+mod udp;
 mod unexpected;

@@ -27,7 +27,7 @@ use ironwarp_types::MacAddr;
 
 use crate::config::{IpHeaderDefaults, TransportProtocol};
 use crate::family::as_v6;
-use crate::ip::{self, IPV4_BYTES, IPV6_BYTES};
+use crate::ip::{self, IPV4_BYTES, IPV6_BYTES, UDP, UDP_BYTES};
 use crate::link::{ETHERNET_BYTES, Link, TAG_BYTES, TYPE_IPV4, TYPE_IPV6};
 
 const HEADER_BYTES_MAX: usize = ETHERNET_BYTES + TAG_BYTES + IPV6_BYTES;
@@ -46,6 +46,9 @@ bitflags! {
         const IPV6 = 2;
         /// The device completes TCP checksums.
         const OFFLOADED = 4;
+        /// Packets are encapsulated in UDP. The port of the peer is where the template has the
+        /// length, which differs with each packet.
+        const UDP = 8;
     }
 }
 
@@ -137,6 +140,46 @@ impl Path {
     #[inline]
     pub const fn ip_bytes(&self) -> usize {
         if self.flags.contains(Flags::IPV6) { IPV6_BYTES } else { IPV4_BYTES }
+    }
+
+    /// Returns the offset of the transport's header in a frame, behind that of UDP if there is one.
+    #[inline]
+    pub const fn transport_offset(&self) -> usize {
+        self.link_bytes() + self.overhead_bytes()
+    }
+
+    /// Returns the length of the headers of IP and of UDP, if packets are encapsulated. Not for
+    /// TCP, which is not.
+    #[inline]
+    pub const fn overhead_bytes(&self) -> usize {
+        self.ip_bytes() + if self.flags.contains(Flags::UDP) { UDP_BYTES } else { 0 }
+    }
+
+    /// Encapsulates packets of a transport in UDP, to this port of the peer (RFC 6951). 0: not.
+    #[cold]
+    pub fn set_udp_port(&mut self, transport: TransportProtocol, port: u16) {
+        let protocol = if port == 0 { transport.number } else { UDP };
+        let (local, remote) = self.addresses();
+        self.pseudo_sum = ip::pseudo_sum(local, remote, protocol);
+        self.flags.set(Flags::UDP, port != 0);
+        let (at, [p0, p1]) = (self.link_bytes(), port.to_be_bytes());
+        match (self.flags.contains(Flags::IPV6), self.header.get_mut(at..).unwrap_or_default()) {
+            (true, [_, _, _, _, n0, n1, next, ..]) | (false, [_, _, n0, n1, _, _, _, _, _, next, ..]) => {
+                (*n0, *n1, *next) = (p0, p1, protocol);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the UDP port of the peer, or 0 if packets are not encapsulated.
+    pub fn udp_port(&self) -> u16 {
+        match self.flags.contains(Flags::UDP) {
+            true => {
+                let length_at = if self.flags.contains(Flags::IPV6) { 4 } else { 2 };
+                u16::from_be_bytes(array_at(&self.header, self.link_bytes() + length_at))
+            }
+            false => 0,
+        }
     }
 
     /// Returns the number of the port that packets leave through.

@@ -4,7 +4,9 @@ use ironwarp_port::memory::MemoryConfig;
 use ironwarp_port::{Frame, TxMeta};
 use ironwarp_types::{Ecn, Seq};
 use proptest::prelude::*;
-use smoltcp::wire::{EthernetFrame, EthernetProtocol, IpAddress, Ipv4Packet, Ipv6Packet, TcpPacket};
+use smoltcp::wire::{
+    EthernetFrame, EthernetProtocol, IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket, UdpPacket,
+};
 
 use super::*;
 use crate::tcp_header::{TcpFlags, Timestamps, TxHeader};
@@ -53,11 +55,51 @@ fn another_transport_has_its_number_and_no_checksum_of_the_device() {
 fn the_headers_of_another_transport_fit_its_packet() {
     for (path, l2_bytes) in paths(TxOffloads::empty()) {
         let mut frame = vec![0xaa; path.header_bytes() + 33];
-        let tx = path.write_ip(&mut frame, 7);
+        let tx = path.write_ip(&mut frame, 7, 0);
         check_headers(&frame, &path, l2_bytes, 7);
         assert_eq!((usize::from(tx.l2_bytes), usize::from(tx.l3_bytes)), (l2_bytes, path.ip_bytes()));
         assert_eq!((tx.offloads, &frame[path.header_bytes()..]), (TxOffloads::empty(), &[0xaa; 33][..]));
         assert_eq!(path.frame_bytes_max(), l2_bytes + 9000);
+    }
+}
+
+/// RFC 6951 s5.3, RFC6951-5.3-01..05: ports, length and checksum of UDP, which smoltcp verifies.
+/// Off again, the headers are those of before.
+#[test]
+fn a_packet_is_encapsulated_in_udp() {
+    for (plain, l2_bytes) in paths(TxOffloads::empty()) {
+        let mut path = plain.clone();
+        path.set_udp_port(TransportProtocol::SCTP, 9_900);
+        assert_eq!((path.udp_port(), path.transport_offset()), (9_900, plain.header_bytes() + 8));
+        assert_eq!(path.overhead_bytes(), plain.ip_bytes() + 8);
+        for payload_bytes in [12, 33, 1_000] {
+            let mut frame = vec![0xaa; path.transport_offset() + payload_bytes];
+            path.write_ip(&mut frame, 7, 9_899);
+            let (packet, udp) = (&frame[l2_bytes..], &frame[path.header_bytes()..]);
+            let udp = UdpPacket::new_checked(udp).expect("a datagram");
+            let (source, dst) = match plain.local_addr().is_ipv4() {
+                true => {
+                    let ip = Ipv4Packet::new_checked(packet).expect("a packet");
+                    assert!(ip.verify_checksum() && ip.next_header() == IpProtocol::Udp);
+                    (IpAddress::from(ip.src_addr()), IpAddress::from(ip.dst_addr()))
+                }
+                false => {
+                    let ip = Ipv6Packet::new_checked(packet).expect("a packet");
+                    assert_eq!(ip.next_header(), IpProtocol::Udp);
+                    (IpAddress::from(ip.src_addr()), IpAddress::from(ip.dst_addr()))
+                }
+            };
+            assert!(udp.verify_checksum(&source, &dst) && udp.checksum() != 0);
+            assert_eq!((udp.src_port(), udp.dst_port()), (9_899, 9_900));
+            assert_eq!(udp.payload(), &vec![0xaa; payload_bytes][..]);
+        }
+        path.set_udp_port(TransportProtocol::TCP, 0);
+        let headers = |path: &Path| {
+            let mut frame = vec![0xaa; path.header_bytes() + 20];
+            path.write_ip(&mut frame, 7, 0);
+            frame
+        };
+        assert_eq!((path.udp_port(), headers(&path)), (0, headers(&plain)));
     }
 }
 

@@ -10,7 +10,7 @@ use ironwarp_types::Ecn;
 
 use super::{Flags, Path};
 use crate::checksum;
-use crate::ip::{IPV4_BYTES, IPV6_BYTES, V4_FIXED_SUM};
+use crate::ip::{IPV4_BYTES, IPV6_BYTES, UDP_BYTES, V4_FIXED_SUM};
 use crate::link::{ETHERNET_BYTES, TAG_BYTES};
 use crate::tcp_header::{TCP_HEADER_BYTES, TIMESTAMPS_BYTES, TxHeader};
 
@@ -116,9 +116,9 @@ impl Path {
     }
 
     /// Writes the link and IP headers of a frame with a packet of any transport in place behind
-    /// them, and returns the metadata to seal the frame with. Changes nothing if the frame is
-    /// shorter than the headers.
-    pub fn write_ip(&self, frame: &mut [u8], ident: u16) -> TxMeta {
+    /// them, and returns the metadata to seal the frame with. If it is encapsulated, also that of
+    /// UDP, from `local_udp_port`. Changes nothing if the frame is shorter than the headers.
+    pub fn write_ip(&self, frame: &mut [u8], ident: u16, local_udp_port: u16) -> TxMeta {
         let l3 = self.header_bytes();
         if let (Some((headers, l4)), Some(template)) = (frame.split_at_mut_checked(l3), self.header.get(..l3))
         {
@@ -127,9 +127,31 @@ impl Path {
                 true => complete_v6(headers.last_chunk_mut(), l4.len(), Ecn::NotEct),
                 false => self.complete_v4(headers.last_chunk_mut(), l4.len(), ident, Ecn::NotEct),
             }
+            if self.flags.contains(Flags::UDP) {
+                self.write_udp(l4, local_udp_port);
+            }
         }
         let (l2_bytes, l3_bytes) = (self.link_bytes() as u8, self.ip_bytes() as u8);
         TxMeta { l2_bytes, l3_bytes, l4_bytes: 0, offloads: TxOffloads::empty() }
+    }
+
+    /// Writes a UDP header in front of its data (RFC 768).
+    #[cold]
+    fn write_udp(&self, udp: &mut [u8], local_port: u16) {
+        let udp_bytes = udp.len();
+        let Some(header) = udp.first_chunk_mut::<UDP_BYTES>() else { return };
+        let [[s0, s1], [d0, d1]] = [local_port, self.udp_port()].map(u16::to_be_bytes);
+        let [n0, n1] = (udp_bytes as u16).to_be_bytes();
+        *header = [s0, s1, d0, d1, n0, n1, 0, 0];
+        let sum = u64::from(self.pseudo_sum) + udp_bytes as u64 + u64::from(checksum::sum(udp));
+        // RFC 768: a checksum of zero is sent as all ones.
+        let field = match !fold(sum) {
+            0 => u16::MAX,
+            field => field,
+        };
+        if let Some([.., c0, c1]) = udp.first_chunk_mut::<UDP_BYTES>() {
+            [*c0, *c1] = field.to_be_bytes();
+        }
     }
 
     /// Has routers fragment an IPv4 packet that [`Path::write_ip`] has written, if it is too large

@@ -40,13 +40,14 @@ impl Net {
             l4_end: datagram.l4_end,
             remote_mac: datagram.remote_mac,
             ecn: Ecn::from_bits(datagram.traffic_class),
+            udp_port: 0,
             frame,
         })))
     }
 }
 
 #[inline]
-fn l4_sum<A: Address>(l4: &[u8], datagram: &Datagram<A>) -> u32 {
+pub(super) fn l4_sum<A: Address>(l4: &[u8], datagram: &Datagram<A>) -> u32 {
     let addresses = datagram.local.sum() + datagram.remote.sum();
     addresses + u32::from(datagram.protocol) + l4.len() as u32 + checksum::sum(l4)
 }

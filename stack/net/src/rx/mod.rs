@@ -12,6 +12,7 @@ mod ipv6;
 mod l4;
 mod link;
 mod nd;
+mod udp;
 
 use ironwarp_port::{Frame, Port, Wire};
 use ironwarp_stats::Counter;
@@ -110,6 +111,7 @@ impl Net {
         match datagram.protocol {
             number if number == self.transport.number => self.on_l4(frame, datagram),
             ip::ICMP => self.on_icmp(now, frame, datagram, wire),
+            ip::UDP if self.udp_port != 0 => self.on_udp(frame, datagram),
             _ => Err(Counter::NetDropIpProtocol),
         }
     }
@@ -123,13 +125,17 @@ impl Net {
         wire: &mut Wire<P>,
     ) -> Outcome<P::Frame> {
         let packet = self.parse_ipv6(frame.bytes(), link)?;
+        let is_encapsulated = packet.datagram.protocol == ip::UDP && self.udp_port != 0;
         match packet.datagram.protocol {
             // RFC 9293 s3.9.2.3: no transport to a multicast address.
-            number if number == self.transport.number => {
+            number if number == self.transport.number || is_encapsulated => {
                 if link.is_group || packet.datagram.local.is_multicast() {
                     return Err(Counter::NetDropIpNotOurs);
                 }
-                self.on_l4(frame, packet.datagram)
+                match is_encapsulated {
+                    true => self.on_udp(frame, packet.datagram),
+                    false => self.on_l4(frame, packet.datagram),
+                }
             }
             ip::ICMPV6 => self.on_icmpv6(now, frame, packet, wire),
             _ => Err(Counter::NetDropIpProtocol),

@@ -14,7 +14,7 @@ use core::net::SocketAddr;
 use ironwarp_llp::{
     ConnId, ConnectError, Events, ListenError, ListenerId, Listeners, ResourceUsage, Transmitted, UnitSource,
 };
-use ironwarp_net::{FlowHasher, FlowTable, Path};
+use ironwarp_net::{FlowHasher, FlowTable, Path, TransportProtocol};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Flow, Nanos, Seq};
@@ -123,6 +123,7 @@ impl<P: Port> Sctp<P> {
             return Err(ConnectError::InUse);
         }
         let local = self.draw_init();
+        let path = encapsulated(path, self.shared.config.udp_encapsulation_port);
         let association = Association::new(flow, hash, path, None, local, &self.shared.config);
         let slot = self.insert(association).ok_or(ConnectError::Full)?;
         self.set_addresses(slot, Addresses::from_iter([flow.remote.ip()]));
@@ -484,4 +485,12 @@ impl<P: Port> Sctp<P> {
 fn association_of<F>(slots: &mut [Slot<F>], id: ConnId) -> Option<&mut Association<F>> {
     let slot = slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?;
     slot.association.as_mut()
+}
+
+/// Returns a path whose packets are encapsulated in UDP to this port of the peer. 0: they are not.
+fn encapsulated(mut path: Path, udp_port: u16) -> Path {
+    if udp_port != 0 {
+        path.set_udp_port(TransportProtocol::SCTP, udp_port);
+    }
+    path
 }

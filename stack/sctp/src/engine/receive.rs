@@ -9,7 +9,7 @@ use ironwarp_port::{Port, Wires};
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
-use super::Sctp;
+use super::{Sctp, encapsulated};
 use crate::association::State;
 use crate::inbound::Carrier;
 use crate::message::UpperLayer;
@@ -42,6 +42,8 @@ impl<P: Port> Sctp<P> {
         };
         let mut rest = view.chunks();
         let Some(first) = rest.next() else { return self.shared.count(Counter::SctpDropBadHeader) };
+        let udp_port = arrived.udp_port;
+        let path = || encapsulated(path(), udp_port);
         if view.tag == 0 {
             // RFC 9260 s8.5.1 A: only an INIT, and nothing else.
             if first.kind != ChunkType::INIT || !rest.rest().is_empty() {
@@ -106,6 +108,9 @@ impl<P: Port> Sctp<P> {
             self.shared.count(Counter::SctpDropBadChunk);
         }
         let Some((association, mut io)) = self.association_and_io(slot, now, wires) else { return carrier };
+        if io.shared.config.udp_local_port != 0 && association.accepts_tag(tag, false) {
+            association.paths.set_udp_port(arrived.flow.remote.ip(), arrived.udp_port);
+        }
         // RFC 9260 s9.1: a packet with an ABORT is not answered, even if the ABORT does not count.
         if has_abort || association.state == State::Closed || association.state.is_set_up() {
             return carrier;

@@ -352,6 +352,6 @@ fn adaptation_code_point(init: &Init<'_>) -> Option<u32> {
 
 /// Returns the longest cookie that a COOKIE ECHO can return on a path, in bytes.
 fn cookie_bytes_max(route: &Route<'_>) -> usize {
-    let packet_bytes = usize::from(route.mtu_bytes).saturating_sub(route.path.ip_bytes());
+    let packet_bytes = usize::from(route.mtu_bytes).saturating_sub(route.path.overhead_bytes());
     packet_bytes.saturating_sub(crate::packet::COMMON_HEADER_BYTES + 4 + 3)
 }

@@ -285,7 +285,7 @@ impl<F: Frame> Association<F> {
         let Some(range) = range else { return Err(Blocked::Source) };
         let (has_sack, id) = (sack.is_some(), self.paths.current_id());
         let path = self.paths.current_mut();
-        let (port, start) = (path.route.port(), path.route.header_bytes() + range.start);
+        let (port, start) = (path.route.port(), path.route.transport_offset() + range.start);
         let chunk = SentChunk {
             sealed: sealed.clone(),
             tsn,

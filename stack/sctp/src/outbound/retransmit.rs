@@ -39,7 +39,7 @@ impl<F: Frame> Association<F> {
         }
         // RFC 9260 s6.9: a chunk that was sent before the MTU shrank.
         let route = self.route_of(id);
-        let least = first_lost.size() as usize + COMMON_HEADER_BYTES + route.path.ip_bytes();
+        let least = first_lost.size() as usize + COMMON_HEADER_BYTES + route.path.overhead_bytes();
         let may_fragment = least > usize::from(route.mtu_bytes);
         let route = Route { mtu_bytes: route.mtu_bytes.max(least as u16), may_fragment, ..route };
         let (port, next_tsn) = (route.path.port(), self.outbound.next_tsn);

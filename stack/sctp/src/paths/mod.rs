@@ -19,7 +19,7 @@ mod mtu;
 use arrayvec::ArrayVec;
 use core::net::IpAddr;
 
-use ironwarp_net::Path;
+use ironwarp_net::{Path, TransportProtocol};
 use ironwarp_timers::Rtt;
 use ironwarp_types::Nanos;
 
@@ -192,7 +192,7 @@ impl PathTo {
 
 /// RFC 9260 s2.3: the largest DATA chunk that fits an IP packet of `mtu_bytes`, in whole words.
 fn pmdcs(route: &Path, mtu_bytes: u16) -> u32 {
-    let headers = route.ip_bytes() + COMMON_HEADER_BYTES;
+    let headers = route.overhead_bytes() + COMMON_HEADER_BYTES;
     u32::try_from(usize::from(mtu_bytes).saturating_sub(headers) & !3).unwrap_or(0)
 }
 
@@ -278,6 +278,16 @@ impl Paths {
     /// Returns the number of the path to an address.
     pub(crate) fn find(&self, remote: IpAddr) -> Option<PathId> {
         self.ids().find(|&id| self.at(id).route.remote_addr() == remote)
+    }
+
+    /// RFC 6951 s5.4 and s5.6: packets to an address are encapsulated in UDP as those from it are.
+    #[cold]
+    pub(crate) fn set_udp_port(&mut self, remote: IpAddr, port: u16) {
+        let Some(path) = self.find(remote).map(|id| self.at_mut(id)) else { return };
+        if path.route.udp_port() != port {
+            path.route.set_udp_port(TransportProtocol::SCTP, port);
+            path.congestion.set_pmdcs(pmdcs(&path.route, path.mtu.confirmed()));
+        }
     }
 
     /// Returns when the next timer of a path expires.

@@ -146,7 +146,7 @@ impl<F: Frame> Association<F> {
     fn probe_mtu<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>, id: PathId, bytes: u16, tries: u8) {
         let heartbeat = Heartbeat::new(io, id);
         let route = Route { mtu_bytes: bytes, ..self.route_of(id) };
-        let packet_bytes = usize::from(bytes).saturating_sub(route.path.ip_bytes());
+        let packet_bytes = usize::from(bytes).saturating_sub(route.path.overhead_bytes());
         let is_sent = io.send(route, |packet| {
             heartbeat.write(packet);
             packet.pad_to(packet_bytes);

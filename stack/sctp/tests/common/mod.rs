@@ -117,6 +117,7 @@ impl Node {
         let stats = CoreStats::detached();
         let mut net_config = NetConfig {
             transport: TransportProtocol::SCTP,
+            udp_port: config.udp_local_port,
             ..NetConfig::new(mac(host), Ipv4Addr::new(10, 0, 0, host), 24, mtu_bytes, [host.into(), 7])
         };
         net_config.addresses.push(Prefix { addr: on_link(1, host), len: 24 });

@@ -49,6 +49,16 @@ fn validate(sctp: &SctpConfig) -> Result<(), ConfigError> {
     in_range("sctp.potentially_failed_retries", failed, 0..=sctp.path_retries, threshold)?;
     in_range("sctp.refused_retries", sctp.refused_retries, 0..=16, "0 to 16")?;
     in_range("sctp.association_retries", sctp.association_retries, 0..=64, "0 to 64")?;
+    let is_encapsulated = sctp.udp_local_port != 0;
+    let value = |key, value: String, allowed| Err(ConfigError::Value { key, value, allowed });
+    if sctp.udp_encapsulation_port != 0 && !is_encapsulated {
+        let port = sctp.udp_encapsulation_port.to_string();
+        return value("sctp.udp_encapsulation_port", port, "0 without sctp.udp_local_port");
+    }
+    // RFC 6951 s5.7: translators do not change the addresses that a packet lists.
+    if sctp.multihoming && is_encapsulated {
+        return value("sctp.multihoming", "true".into(), "false with sctp.udp_local_port");
+    }
     // RFC 9260 s6.2: it must not be above 500 ms.
     in_range("sctp.sack_delay_us", us(sctp.sack_delay), 0..=500_000, "0 to 500000 microseconds")?;
     if sctp.heartbeat_interval != Nanos::MAX {

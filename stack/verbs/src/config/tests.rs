@@ -386,6 +386,7 @@ fn sctp_settings_are_those_of_the_engine_and_have_their_defaults() {
     assert!(!engine.share_associations);
 }
 
+/// RFC6951-5.7-01.
 #[test]
 fn every_mistake_in_sctp_is_named_with_its_key_and_what_is_allowed() {
     for (line, start) in [
@@ -398,6 +399,14 @@ fn every_mistake_in_sctp_is_named_with_its_key_and_what_is_allowed() {
         ("init_retries = 33", "sctp.init_retries = 33: 0 to 32"),
         ("refused_retries = 17", "sctp.refused_retries = 17: 0 to 16"),
         ("association_retries = 65", "sctp.association_retries = 65: 0 to 64"),
+        (
+            "udp_encapsulation_port = 9899",
+            "sctp.udp_encapsulation_port = 9899: 0 without sctp.udp_local_port",
+        ),
+        (
+            "multihoming = true\nudp_local_port = 9899",
+            "sctp.multihoming = true: false with sctp.udp_local_port",
+        ),
         ("path_retries = 65", "sctp.path_retries = 65: 0 to 64"),
         ("potentially_failed_retries = 6", "sctp.potentially_failed_retries = 6: 0 to sctp.path_retries"),
         ("sack_delay_us = 500001", "sctp.sack_delay_us = 500001: 0 to 500000 microseconds"),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ironwarp_llp::Transport;
 use ironwarp_mem::CoreMem;
-use ironwarp_net::{CoreRole, DuplicateProbes, IpHeaderDefaults, Net, NetConfig, VlanTag};
+use ironwarp_net::{CoreRole, DuplicateProbes, IpHeaderDefaults, Net, NetConfig, TransportProtocol, VlanTag};
 use ironwarp_port::{Burst, PerPort, Port, Wire};
 use ironwarp_stats::{ConnectionRows, CoreStats};
 use ironwarp_types::{Clock, MacAddr, Nanos};
@@ -65,8 +65,10 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         let mut nets = Vec::new();
         for (number, (port, stats)) in (0..).zip(parts.ports.iter().zip(parts.port_stats)) {
             let net = net_config(&config.for_port(number.into()), port.caps().mac, parts.secret)?;
+            let is_sctp = L::PROTOCOL == TransportProtocol::SCTP;
+            let udp_port = if is_sctp { config.sctp.udp_local_port } else { 0 };
             nets.push(Net::new(
-                NetConfig { role, port: number, transport: L::PROTOCOL, ..net },
+                NetConfig { role, port: number, transport: L::PROTOCOL, udp_port, ..net },
                 port.caps(),
                 stats,
             ));

@@ -4,6 +4,7 @@
 //! only TCP or MPA has: start-up frames, markers, raw bytes, captures.
 
 mod paths;
+mod udp;
 mod wire;
 
 #[path = "../atomics.rs"]

@@ -1,7 +1,8 @@
 //! Parses ICMP errors about packets that we may have sent.
 //!
 //! An error quotes the packet that caused it. The quote must be a packet of the transport: from a
-//! local address, no fragment, and long enough for the ports and the word after them. Only the
+//! local address, no fragment, and long enough for the ports and the word after them. It may be
+//! encapsulated in UDP (RFC 6951 s5.5): then the port is as unreachable as the protocol. Only the
 //! transport knows whether the packet is in flight, so it validates the returned report (RFC 5927
 //! s4.1).
 //!
@@ -14,7 +15,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use ironwarp_stats::Counter;
 use ironwarp_types::Flow;
 
-use crate::ip::{IPV4_BYTES, IPV6_BYTES};
+use crate::ip::{IPV4_BYTES, IPV6_BYTES, UDP, UDP_BYTES};
 use crate::net::Net;
 use crate::pmtu;
 use crate::received::{IcmpError, IcmpErrorKind};
@@ -84,12 +85,12 @@ impl Net {
         &self,
         message: &[u8],
         report: fn([u8; HEADER_BYTES]) -> Option<Report>,
-        quote: fn(&[u8], u8) -> Option<Quote>,
+        quote: fn(&Net, &[u8]) -> Option<Quote>,
     ) -> Result<IcmpError, Counter> {
         let (header, quoted) =
             message.split_first_chunk::<HEADER_BYTES>().ok_or(Counter::NetDropIcmpShort)?;
         let report = report(*header).ok_or(Counter::NetDropIcmpOther)?;
-        let ours = quote(quoted, self.transport.number).filter(|quote| self.local.has(quote.source));
+        let ours = quote(self, quoted).filter(|quote| self.local.has(quote.source));
         let quote = ours.ok_or(Counter::NetDropIcmpQuote)?;
         let kind = kind(report, &quote).ok_or(Counter::NetDropIcmpMtu)?;
         let flow = Flow {
@@ -97,6 +98,19 @@ impl Net {
             remote: SocketAddr::new(quote.dst, quote.remote_port),
         };
         Ok(IcmpError { flow, hash: self.hasher.hash(&flow), quoted: quote.quoted, kind })
+    }
+}
+
+impl Net {
+    /// Returns what follows the IP header of a quote from the transport's header on, if it is a
+    /// packet of the transport.
+    fn quoted_transport<'a>(&self, protocol: u8, upper: &'a [u8]) -> Option<&'a [u8]> {
+        if protocol == self.transport.number {
+            return Some(upper);
+        }
+        let (udp, inner) = upper.split_first_chunk::<UDP_BYTES>()?;
+        let is_ours = protocol == UDP && self.udp_port != 0 && udp.starts_with(&self.udp_port.to_be_bytes());
+        is_ours.then_some(inner)
     }
 }
 
@@ -135,28 +149,30 @@ fn report_v6([kind, code, _, _, m0, m1, m2, m3]: [u8; HEADER_BYTES]) -> Option<R
 /// Returns the quoted IPv4 packet, if it is one of this transport and no fragment. The header
 /// checksum is not checked: routers change the time to live, and some do not update the checksum of
 /// the quote.
-fn quote_v4(packet: &[u8], transport: u8) -> Option<Quote> {
+fn quote_v4(net: &Net, packet: &[u8]) -> Option<Quote> {
     let header = packet.first_chunk::<IPV4_BYTES>()?;
     let [v, _, n0, n1, _, _, f0, f1, _, protocol, _, _, a0, a1, a2, a3, b0, b1, b2, b3] = *header;
     let header_bytes = usize::from(v & 0x0f) * 4;
     let fragment = u16::from_be_bytes([f0, f1]) & 0x3fff != 0;
-    if v >> 4 != 4 || header_bytes < IPV4_BYTES || protocol != transport || fragment {
+    if v >> 4 != 4 || header_bytes < IPV4_BYTES || fragment {
         return None;
     }
     let addresses = (Ipv4Addr::new(a0, a1, a2, a3).into(), Ipv4Addr::new(b0, b1, b2, b3).into());
-    quote(addresses, u16::from_be_bytes([n0, n1]), packet.get(header_bytes..)?)
+    let upper = net.quoted_transport(protocol, packet.get(header_bytes..)?)?;
+    quote(addresses, u16::from_be_bytes([n0, n1]), upper)
 }
 
 /// Returns the quoted IPv6 packet, if it is one of this transport without extension headers, as all
 /// of ours are.
-fn quote_v6(packet: &[u8], transport: u8) -> Option<Quote> {
+fn quote_v6(net: &Net, packet: &[u8]) -> Option<Quote> {
     let (front, rest) = packet.split_first_chunk::<8>()?;
     let [v, _, _, _, n0, n1, next, _] = *front;
     let (source, rest) = rest.split_first_chunk::<16>()?;
     let (dst, upper) = rest.split_first_chunk::<16>()?;
-    if v >> 4 != 6 || next != transport {
+    if v >> 4 != 6 {
         return None;
     }
+    let upper = net.quoted_transport(next, upper)?;
     let packet_bytes = u16::from_be_bytes([n0, n1]).checked_add(IPV6_BYTES as u16)?;
     quote((Ipv6Addr::from(*source).into(), Ipv6Addr::from(*dst).into()), packet_bytes, upper)
 }

@@ -9,6 +9,7 @@ mod ipv4;
 mod ipv6;
 mod local_addresses;
 mod tcp;
+mod udp;
 mod vlan;
 
 use core::net::IpAddr;
