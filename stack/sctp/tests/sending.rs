@@ -414,6 +414,26 @@ fn a_peer_may_renege() {
     assert_eq!(scene.node.sctp.resource_usage().tx_units, 0);
 }
 
+/// RFC 9260 s6.2.1, rule D iii: that it is missing again is the first of three reports.
+#[test]
+fn a_chunk_that_the_peer_dropped_is_lost_after_two_more_reports() {
+    let mut scene = Scene::with(SctpConfig { burst_packets_max: 99, ..SctpConfig::default() });
+    let mut last = 0;
+    while scene.cwnd() < 16 * CHUNK {
+        scene.send(99);
+        last += 2;
+        scene.sack(last, &[]);
+    }
+    scene.send(99);
+    let flight = scene.flight();
+    assert_eq!(scene.sack(last, &[[2, 2]]), []);
+    assert_eq!(scene.sack(last, &[]), []);
+    assert_eq!((scene.flight(), scene.node.read(Counter::SctpRxPeerReneged)), (flight, 1));
+    assert_eq!(scene.sack(last, &[[3, 3]]), []);
+    assert_eq!(scene.sack(last, &[[3, 4]]), [last + 1], "and the other one as soon as cwnd allows");
+    assert!(scene.node.sctp.wants_transmit(scene.peer.id));
+}
+
 /// A peer that acknowledges the first chunk with a block only gets it again.
 #[test]
 fn a_first_chunk_in_a_block_is_sent_again() {

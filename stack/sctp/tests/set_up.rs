@@ -295,3 +295,25 @@ fn a_cookie_without_a_free_slot_is_refused() {
     let [answer] = &node.answers(1, &echo(tag, &cookie))[..] else { panic!("one answer") };
     assert_eq!((answer.tag, &answer.chunks[..]), (Peer::OWN_TAG, &[(ABORT, 0, tlv(4, &[]))][..]));
 }
+
+/// RFC 9260 s6.3.1: the set-up is a round trip for both sides, so the first loss does not wait for
+/// RTO.Initial. One that took longer than that is none, since something was sent again (C5).
+#[test]
+fn the_set_up_measures_the_round_trip() {
+    let SctpConfig { rto_min, rto_initial, .. } = SctpConfig::default();
+    for (wait, rto) in [(Nanos::from_millis(1), rto_min), (rto_initial + Nanos::from_millis(50), rto_initial)]
+    {
+        let (mut a, mut b) = (Node::new(1, SctpConfig::default()), Node::listening(2));
+        let at_a = a.connect(2);
+        let init = a.frames();
+        a.pass(wait);
+        a.frames();
+        init.iter().for_each(|frame| b.receive(frame));
+        b.frames().iter().for_each(|frame| a.receive(frame));
+        let echo = a.frames();
+        b.pass(wait);
+        echo.iter().for_each(|frame| b.receive(frame));
+        let [(at_b, Events::ESTABLISHED)] = b.take_events()[..] else { panic!("no association") };
+        assert_eq!((a.info(at_a).rto, b.info(at_b).rto), (rto, rto));
+    }
+}
