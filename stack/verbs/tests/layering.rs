@@ -49,7 +49,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("iwarp-run", &["ironwarp", "cli"]),
     ("iwarp-nvmf", &["ironwarp", "cli"]),
     ("iwarp-soak", &["types", "ironwarp", "cli", "iwarp-nvmf"]),
-    ("iwarp-sim", &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim", "testkit", "cli"]),
+    (
+        "iwarp-sim",
+        &["types", "arch", "stats", "port", "net", "llp", "tcp", "sctp", "ironwarp", "sim", "testkit", "cli"],
+    ),
 ];
 
 fn root() -> PathBuf {

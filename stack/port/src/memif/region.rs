@@ -229,11 +229,15 @@ impl Region {
         true
     }
 
-    /// Copies `from` into the region. Returns `false`, and copies nothing, if there is no room.
+    /// Copies `from` into the region. Returns `false`, and copies nothing, if there is no room, or
+    /// if `from` lies there: a peer may name the place of a frame that it has sent.
     #[inline]
     pub(super) fn write(&self, offset: usize, from: &[u8]) -> bool {
         let Some(to) = self.at(offset, from.len()) else { return false };
-        // SAFETY: as in `read`, in the other direction.
+        if to.addr().abs_diff(from.as_ptr().addr()) < from.len() {
+            return false;
+        }
+        // SAFETY: as in `read`, in the other direction; they do not overlap.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
         true
     }

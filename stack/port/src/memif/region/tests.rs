@@ -3,6 +3,7 @@
 use rustix::fs::{FallocateFlags, fallocate};
 
 use super::*;
+use crate::frame::Frame;
 
 fn open(file: &OwnedFd, bytes: u64) -> Result<Region, RegionFault> {
     Region::open(file, bytes, Holes::Refuse)
@@ -156,4 +157,19 @@ fn a_ring_is_inside_its_region_and_aligned() {
     assert_eq!(bytes[..8], [0x20, 0x1f, 0xe3, 0x03, 1, 0, 0x34, 0x12]);
     assert!(region.read(64, &mut bytes[..2]));
     assert_eq!(bytes[..2], [0x78, 0x56]);
+}
+
+/// A peer that names the place of the frame that is copied there has its link ended.
+#[test]
+fn bytes_of_a_region_are_not_copied_over_themselves() {
+    let (region, _file) = Region::create(8192).expect("a memfd");
+    let region = Arc::new(region);
+    let mut pool = region.pool(0, 2, 2048).expect("a pool");
+    let mut frame = pool.take().expect("a frame");
+    frame.resize(1_000);
+    let at = region.offset_of(frame.bytes()).expect("in the region") as usize;
+    for (offset, is_written) in [(at, false), (at + 999, false), (at + 1_000, true), (4_096, true)] {
+        assert_eq!(region.write(offset, frame.bytes()), is_written, "{offset}");
+    }
+    assert!(at < 1_000 || !region.write(at - 999, frame.bytes()));
 }
