@@ -13,7 +13,8 @@ import subprocess
 from outcome import Failed
 
 # iWARP is searched on every port. The disabled protocols would claim a message's first octets.
-READ = "timeout 300 tshark -n -o tcp.try_heuristic_first:TRUE -o tcp.check_checksum:TRUE -o tcp.reassemble_out_of_order:TRUE".split()
+SETTINGS = ["tcp.try_heuristic_first", "tcp.check_checksum", "ip.check_checksum", "tcp.reassemble_out_of_order"]
+READ = ["timeout", "300", "tshark", "-n", *(word for name in SETTINGS for word in ("-o", f"{name}:TRUE"))]
 READ += "--disable-protocol rpcordma --disable-protocol smb_direct".split()
 LUA = pathlib.Path(__file__).resolve().parents[2] / "wireshark" / "ironwarp.lua"
 READ += ["-X", f"lua_script:{LUA}", "-o", "sctp.checksum:CRC 32c"]
