@@ -12,14 +12,15 @@ use serde::de::DeserializeOwned;
 
 /// The frame around the segments of a stream, in both directions.
 pub trait Framing: Default + Serialize + DeserializeOwned {
-    /// Octets of a frame in front of its ULPDU, the DDP segment.
-    const HEAD_BYTES: usize;
+    /// Returns the octets of a frame in front of its ULPDU, the DDP segment.
+    fn head_bytes(&self) -> usize;
 
-    /// Octets of a frame beside its ULPDU, at least.
-    const OVERHEAD_BYTES: usize;
+    /// Returns the octets of a frame beside its ULPDU, at least.
+    fn overhead_bytes(&self) -> usize;
 
-    /// A unit of the lower layer may have several frames. Otherwise each is a message of its own.
-    const SHARES_UNITS: bool;
+    /// Returns whether a unit of the lower layer may have several frames. Otherwise each is a
+    /// message of its own.
+    fn shares_units(&self) -> bool;
 
     /// Returns whether frames are accepted from the start. MPA checks the first octets.
     fn is_ready(&self) -> bool {
@@ -34,16 +35,16 @@ pub trait Framing: Default + Serialize + DeserializeOwned {
 
     /// Returns MULPDU, the longest ULPDU of a frame in `usable` octets (RFC 5041 s3, requirement
     /// 1).
-    fn mulpdu(usable: usize) -> usize;
+    fn mulpdu(&self, usable: usize) -> usize;
 
     /// Returns whether a frame with a ULPDU of `ulpdu_bytes` octets fits in `usable` octets.
     #[inline(always)]
-    fn fits(ulpdu_bytes: usize, usable: usize) -> bool {
-        ulpdu_bytes <= Self::mulpdu(usable)
+    fn fits(&self, ulpdu_bytes: usize, usable: usize) -> bool {
+        ulpdu_bytes <= self.mulpdu(usable)
     }
 
-    /// Completes the frame whose ULPDU is at `room[HEAD_BYTES..HEAD_BYTES + ulpdu_bytes]`. Returns
-    /// its length, or 0 if `room` is too short; then nothing has changed.
+    /// Completes the frame whose ULPDU of `ulpdu_bytes` octets is behind its head in `room`.
+    /// Returns its length, or 0 if `room` is too short; then nothing has changed.
     fn complete(&mut self, room: &mut [u8], ulpdu_bytes: usize) -> usize;
 
     /// Returns whether the fast path may write frames, with [`Framing::complete_fast`].

@@ -94,6 +94,20 @@ impl Mpa {
     }
 }
 
+impl AsRef<Mpa> for Mpa {
+    #[inline(always)]
+    fn as_ref(&self) -> &Mpa {
+        self
+    }
+}
+
+impl AsMut<Mpa> for Mpa {
+    #[inline(always)]
+    fn as_mut(&mut self) -> &mut Mpa {
+        self
+    }
+}
+
 /// Out of line, because few streams have markers.
 #[cold]
 #[inline(never)]
@@ -102,9 +116,20 @@ fn beside_markers(room: usize) -> usize {
 }
 
 impl Framing for Mpa {
-    const HEAD_BYTES: usize = LENGTH_BYTES;
-    const OVERHEAD_BYTES: usize = LENGTH_BYTES + CRC_BYTES;
-    const SHARES_UNITS: bool = true;
+    #[inline(always)]
+    fn head_bytes(&self) -> usize {
+        LENGTH_BYTES
+    }
+
+    #[inline(always)]
+    fn overhead_bytes(&self) -> usize {
+        LENGTH_BYTES + CRC_BYTES
+    }
+
+    #[inline(always)]
+    fn shares_units(&self) -> bool {
+        true
+    }
 
     fn is_ready(&self) -> bool {
         !self.awaits_first_octets
@@ -117,13 +142,13 @@ impl Framing for Mpa {
 
     /// RFC 5044 s4.5.
     #[inline(always)]
-    fn mulpdu(usable: usize) -> usize {
+    fn mulpdu(&self, usable: usize) -> usize {
         fpdu::mulpdu(usable)
     }
 
     /// The length of the frame is needed in any case.
     #[inline(always)]
-    fn fits(ulpdu_bytes: usize, usable: usize) -> bool {
+    fn fits(&self, ulpdu_bytes: usize, usable: usize) -> bool {
         ulpdu_bytes <= MULPDU_BYTES_MAX && fpdu::fpdu_bytes(ulpdu_bytes) <= usable
     }
 

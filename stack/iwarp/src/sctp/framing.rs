@@ -68,9 +68,20 @@ impl StreamStart<SegmentChunk> {
 }
 
 impl Framing for SegmentChunk {
-    const HEAD_BYTES: usize = SSN_BYTES;
-    const OVERHEAD_BYTES: usize = SSN_BYTES;
-    const SHARES_UNITS: bool = false;
+    #[inline(always)]
+    fn head_bytes(&self) -> usize {
+        SSN_BYTES
+    }
+
+    #[inline(always)]
+    fn overhead_bytes(&self) -> usize {
+        SSN_BYTES
+    }
+
+    #[inline(always)]
+    fn shares_units(&self) -> bool {
+        false
+    }
 
     /// RFC 5043 s10: no segment is sent while as many chunks may be in flight as DDP-SSNs can tell
     /// apart.
@@ -80,7 +91,7 @@ impl Framing for SegmentChunk {
     }
 
     #[inline(always)]
-    fn mulpdu(usable: usize) -> usize {
+    fn mulpdu(&self, usable: usize) -> usize {
         usable.saturating_sub(SSN_BYTES)
     }
 
@@ -145,9 +156,9 @@ mod tests {
     fn a_segment_longer_than_its_chunk_is_refused() {
         let mut framing = SegmentChunk::default();
         let mut room = [0; CHUNK_BYTES_MIN];
-        let mulpdu = SegmentChunk::mulpdu(framing.usable(room.len()));
+        let mulpdu = framing.mulpdu(framing.usable(room.len()));
         assert_eq!(mulpdu, 514);
-        assert!(SegmentChunk::fits(mulpdu, room.len()) && !SegmentChunk::fits(mulpdu + 1, room.len()));
+        assert!(framing.fits(mulpdu, room.len()) && !framing.fits(mulpdu + 1, room.len()));
         let before = framing;
         assert_eq!(framing.complete(&mut room, mulpdu + 1), 0);
         assert_eq!(framing.complete_fast::<false>(&mut room, mulpdu + 1), (0, None));

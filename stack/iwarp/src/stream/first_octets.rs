@@ -8,11 +8,12 @@ use ironwarp_llp::ByteStream;
 use ironwarp_stats::Counter;
 
 use super::{CompletionSink, Io, Stream, StreamError, StreamState};
+use crate::framing::Framing;
 use crate::mpa::startup::frame::KEY_PREFIX;
 use crate::mpa::{Mpa, MpaFault};
 use crate::rdmap::TerminatedHeaders;
 
-impl Stream<Mpa> {
+impl<F: Framing + AsRef<Mpa> + AsMut<Mpa>> Stream<F> {
     /// Bytes arrived while FPDUs are not accepted: a delivery may be pending, or these are the
     /// first octets.
     #[cold]
@@ -24,10 +25,13 @@ impl Stream<Mpa> {
     ) -> Result<(), StreamError> {
         self.resume_delivery(io);
         let mut first = [0; KEY_PREFIX.len()];
-        if !self.framing.awaits_first_octets || self.state != StreamState::Open || !bytes.peek(&mut first) {
+        if !self.framing.as_ref().awaits_first_octets
+            || self.state != StreamState::Open
+            || !bytes.peek(&mut first)
+        {
             return Ok(());
         }
-        self.framing.awaits_first_octets = false;
+        self.framing.as_mut().awaits_first_octets = false;
         self.receiving = first != KEY_PREFIX;
         if self.receiving {
             return Ok(());
@@ -40,6 +44,6 @@ impl Stream<Mpa> {
 
     /// Returns whether FPDUs are accepted now or will be after the first octets.
     pub(super) fn accepts_fpdus(&self) -> bool {
-        self.receiving || (self.framing.awaits_first_octets && self.state == StreamState::Open)
+        self.receiving || (self.framing.as_ref().awaits_first_octets && self.state == StreamState::Open)
     }
 }

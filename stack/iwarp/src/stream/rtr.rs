@@ -40,7 +40,7 @@ impl<F: Framing> Stream<F> {
             Rtr::Write => {
                 let ulp = Opcode::Write.control();
                 let header = Tagged { last: true, ulp, stag: RTR_STAG, tagged_offset: 0 };
-                let bytes = room.ulpdu::<F>(TAGGED_BYTES).map(|ulpdu| header.encode(ulpdu));
+                let bytes = room.ulpdu(&self.framing, TAGGED_BYTES).map(|ulpdu| header.encode(ulpdu));
                 bytes.map(|bytes| self.complete_frame(room.bytes, bytes))
             }
             // Without memory for the Read nothing is written. The indication is tried again.

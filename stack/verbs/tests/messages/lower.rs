@@ -28,11 +28,19 @@ pub struct OverMessages<P>(PhantomData<P>);
 pub struct Segments;
 
 impl Framing for Segments {
-    const HEAD_BYTES: usize = 0;
-    const OVERHEAD_BYTES: usize = 0;
-    const SHARES_UNITS: bool = false;
+    fn head_bytes(&self) -> usize {
+        0
+    }
 
-    fn mulpdu(usable: usize) -> usize {
+    fn overhead_bytes(&self) -> usize {
+        0
+    }
+
+    fn shares_units(&self) -> bool {
+        false
+    }
+
+    fn mulpdu(&self, usable: usize) -> usize {
         usable.min(MESSAGE_BYTES_MAX)
     }
 

@@ -71,13 +71,13 @@ pub(super) struct OutOfOrderPlacement {
 /// What becomes of a segment beyond a gap: placed, or the counter of why not.
 type Placed = Result<(), Counter>;
 
-impl Stream<Mpa> {
+impl<F: Framing + AsRef<Mpa> + AsMut<Mpa>> Stream<F> {
     /// Places what is allowed of the bytes that arrived last beyond a gap. `scratch` is that of
     /// [`Stream::on_readable`].
     #[cold]
     pub fn on_out_of_order<C>(&mut self, bytes: &impl OutOfOrderBytes, scratch: &mut [u8], io: &Io<'_, C>) {
         let Some(marker_state) =
-            self.framing.rx_markers.filter(|_| self.accepts_fpdus() && self.places_out_of_order())
+            self.framing.as_ref().rx_markers.filter(|_| self.accepts_fpdus() && self.places_out_of_order())
         else {
             return;
         };
@@ -112,7 +112,7 @@ impl Stream<Mpa> {
         io: &Io<'_, C>,
     ) -> Placed {
         let (Some(marker_state), Some(out_of_order)) =
-            (self.framing.rx_markers, self.out_of_order.as_deref())
+            (self.framing.as_ref().rx_markers, self.out_of_order.as_deref())
         else {
             return Ok(());
         };

@@ -5,11 +5,12 @@ use ironwarp_arch::one_pass::{BYTES_MIN, CrcAndSum, Kernel, PrefixCrc};
 use ironwarp_llp::ByteStream;
 use ironwarp_stats::Counter;
 
+use crate::framing::Framing;
 use crate::mpa::{Mpa, MpaFault, fpdu};
 use crate::rdmap::TerminatedHeaders;
 use crate::stream::{CompletionSink, Io, Stream, StreamCallbacks, StreamError};
 
-impl Stream<Mpa> {
+impl<F: Framing + AsRef<Mpa> + AsMut<Mpa>> Stream<F> {
     /// Takes every whole FPDU from `bytes` and leaves incomplete ones. An FPDU in several pieces is
     /// gathered in `scratch`, the core's buffer of `FPDU_MARKED_BYTES_MAX` octets.
     ///
@@ -25,14 +26,14 @@ impl Stream<Mpa> {
             self.begin_receiving(bytes, io)?;
         }
         while self.receiving {
-            let Some(size) = self.framing.whole_fpdu_bytes(bytes) else { return Ok(()) };
+            let Some(size) = self.framing.as_ref().whole_fpdu_bytes(bytes) else { return Ok(()) };
             if let Some(out_of_order) = &mut self.out_of_order {
                 out_of_order.on_next_in_order(size);
             }
             if bytes.front().len() < size {
                 io.stats.count(Counter::IwarpRxFpdusReassembled);
             }
-            let outcome = match self.framing.decode(size, bytes, scratch) {
+            let outcome = match self.framing.as_mut().decode(size, bytes, scratch) {
                 Ok(ulpdu) => self.on_ulpdu(ulpdu, io),
                 Err(fault) => Err(self.on_bad_fpdu(fault, io)),
             };
@@ -64,7 +65,8 @@ impl Stream<Mpa> {
         while self.receiving
             && let Some((whole, after)) = fpdu::split_whole(rest)
         {
-            let outcome = match fpdu::decode_with(whole, self.framing.crc, core::mem::take(&mut crc)) {
+            let outcome = match fpdu::decode_with(whole, self.framing.as_ref().crc, core::mem::take(&mut crc))
+            {
                 Ok(ulpdu) => self.on_ulpdu(ulpdu, io),
                 Err(fault) => Err(self.on_bad_fpdu(fault, io)),
             };
@@ -82,14 +84,17 @@ impl Stream<Mpa> {
     /// without markers and without out-of-order placement.
     #[inline]
     pub fn reads_lent_bytes(&self) -> bool {
-        self.receiving && self.may_send() && self.framing.rx_markers.is_none() && self.out_of_order.is_none()
+        self.receiving
+            && self.may_send()
+            && self.framing.as_ref().rx_markers.is_none()
+            && self.out_of_order.is_none()
     }
 
     /// Returns the CRC of the first FPDU of `payload` and the sum of all of `payload`, from one
     /// pass over both. `None` if the FPDU is short or incomplete, if CRCs are off, or if the
     /// processor needs two passes.
     pub fn sum_with_crc(&self, payload: &[u8]) -> Option<(u32, PrefixCrc)> {
-        let kernel = Kernel::detect().filter(|_| self.fast.on && self.framing.crc)?;
+        let kernel = Kernel::detect().filter(|_| self.fast.on && self.framing.as_ref().crc)?;
         // A multiple of four, so the sum behind it begins at an even offset.
         let bytes = fpdu::covered_bytes(payload);
         let (covered, rest) = payload.split_at_checked(bytes).filter(|_| bytes >= BYTES_MIN)?;

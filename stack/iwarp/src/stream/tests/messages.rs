@@ -13,11 +13,19 @@ const MESSAGE_MAX: usize = 516;
 struct Messages;
 
 impl Framing for Messages {
-    const HEAD_BYTES: usize = 0;
-    const OVERHEAD_BYTES: usize = 0;
-    const SHARES_UNITS: bool = false;
+    fn head_bytes(&self) -> usize {
+        0
+    }
 
-    fn mulpdu(usable: usize) -> usize {
+    fn overhead_bytes(&self) -> usize {
+        0
+    }
+
+    fn shares_units(&self) -> bool {
+        false
+    }
+
+    fn mulpdu(&self, usable: usize) -> usize {
         usable.min(MESSAGE_MAX)
     }
 

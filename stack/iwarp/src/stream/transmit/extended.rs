@@ -109,7 +109,7 @@ impl<F: Framing> Stream<F> {
         io: &mut Io<'_, C>,
     ) -> Option<usize> {
         let profile = self.config.extensions?;
-        if !F::fits(UNTAGGED_BYTES + ATOMIC_RESPONSE_BYTES, room.usable) {
+        if !self.framing.fits(UNTAGGED_BYTES + ATOMIC_RESPONSE_BYTES, room.usable) {
             return None;
         }
         let (identifier, msn, outcome) = match entry {

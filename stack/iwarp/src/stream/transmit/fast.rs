@@ -38,7 +38,7 @@ impl<F: Framing> Stream<F> {
         let header_bytes = header_bytes(wqe);
         let payload_bytes = wqe.message_bytes() as usize;
         let ulpdu_bytes = header_bytes + payload_bytes;
-        if !F::fits(ulpdu_bytes, room.len()) {
+        if !self.framing.fits(ulpdu_bytes, room.len()) {
             return None;
         }
         let written = match payload_bytes < BYTES_MIN {
@@ -63,7 +63,7 @@ impl<F: Framing> Stream<F> {
     pub(in crate::stream) fn fill_middle<C>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> Option<usize> {
         let wqe = io.sends.at(self.sender.next)?;
         let header_bytes = header_bytes(wqe);
-        let payload_bytes = F::mulpdu(room.len()).checked_sub(header_bytes)?;
+        let payload_bytes = self.framing.mulpdu(room.len()).checked_sub(header_bytes)?;
         let left = wqe.message_bytes().saturating_sub(self.sender.sent);
         if left as usize <= payload_bytes || self.config.complete_on_copy {
             return None;
@@ -111,7 +111,8 @@ impl<F: Framing> Stream<F> {
         last: bool,
     ) -> usize {
         let ulpdu_bytes = header_bytes + payload_bytes;
-        let ulpdu = room.get_mut(F::HEAD_BYTES..F::HEAD_BYTES + ulpdu_bytes);
+        let head_bytes = self.framing.head_bytes();
+        let ulpdu = room.get_mut(head_bytes..head_bytes + ulpdu_bytes);
         let Some((header, payload)) = ulpdu.and_then(|ulpdu| ulpdu.split_at_mut_checked(header_bytes)) else {
             return 0;
         };

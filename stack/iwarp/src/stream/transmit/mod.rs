@@ -134,11 +134,11 @@ impl<F: Framing, C: StreamCallbacks> StreamSource<'_, '_, F, C> {
         let whole = room.len();
         let mut emptied = used > 0 && stream.has_nothing_to_send(io);
         while !emptied
-            && (used == 0 || F::SHARES_UNITS)
+            && (used == 0 || stream.framing.shares_units())
             && let Some(left) = room.get_mut(used..)
         {
             // The rest of a long message needs a segment of its own.
-            if stream.sender.under_way && left.len() < F::OVERHEAD_BYTES + TAGGED_BYTES {
+            if stream.sender.under_way && left.len() < stream.framing.overhead_bytes() + TAGGED_BYTES {
                 break;
             }
             let is_fast = (used > 0) & stream.fast.on;
@@ -149,7 +149,7 @@ impl<F: Framing, C: StreamCallbacks> StreamSource<'_, '_, F, C> {
                     let mut room = SegmentSpace::new(left, &stream.framing);
                     // RFC 5044 s4.5: a partly filled segment never lowers MULPDU below 128 octets.
                     let worth = room.bytes.len() >= whole / MIN_FILL_DIVISOR
-                        && F::fits(MULPDU_BYTES_MIN, room.usable);
+                        && stream.framing.fits(MULPDU_BYTES_MIN, room.usable);
                     room.may_cut = used == 0 || worth;
                     stream.next_frame(&mut room, io)
                 }
@@ -329,7 +329,7 @@ impl<F: Framing> Stream<F> {
         }
         let header_bytes = if wqe.opcode == SendOpcode::Write { TAGGED_BYTES } else { UNTAGGED_BYTES };
         let left = bytes.saturating_sub(self.sender.sent);
-        let Some(payload_bytes) = room.payload::<F>(header_bytes, left) else { return Ok(None) };
+        let Some(payload_bytes) = room.payload(&self.framing, header_bytes, left) else { return Ok(None) };
         let last = payload_bytes == left as usize;
         if !wqe.is_inline()
             && let Some(frame) = self.one_pass_frame(room.bytes, header_bytes, payload_bytes)
@@ -338,7 +338,7 @@ impl<F: Framing> Stream<F> {
             self.advance_message(wqe, payload_bytes, last);
             return Ok(Some(written));
         }
-        let ulpdu = room.ulpdu::<F>(header_bytes + payload_bytes);
+        let ulpdu = room.ulpdu(&self.framing, header_bytes + payload_bytes);
         let Some((header, payload)) = ulpdu.and_then(|ulpdu| ulpdu.split_at_mut_checked(header_bytes)) else {
             return Ok(None);
         };
@@ -445,7 +445,8 @@ impl<F: Framing> Stream<F> {
         room: &mut SegmentSpace<'_>,
     ) -> Option<usize> {
         let ulpdu_bytes = UNTAGGED_BYTES + octets.len();
-        let (header, payload) = room.ulpdu::<F>(ulpdu_bytes)?.split_at_mut_checked(UNTAGGED_BYTES)?;
+        let (header, payload) =
+            room.ulpdu(&self.framing, ulpdu_bytes)?.split_at_mut_checked(UNTAGGED_BYTES)?;
         let msn = self.sender.msn(queue);
         Untagged::whole(opcode.control(), queue, *msn).encode(header);
         payload.copy_from_slice(octets);
@@ -507,7 +508,7 @@ impl<F: Framing> Stream<F> {
     #[cold]
     fn fill_terminate(&mut self, room: &mut [u8], stats: &CoreStats) -> usize {
         let Some(StreamError::Failed(error)) = self.error else { return 0 };
-        let Some(ulpdu) = room.get_mut(F::HEAD_BYTES..) else { return 0 };
+        let Some(ulpdu) = room.get_mut(self.framing.head_bytes()..) else { return 0 };
         let header_bytes = Untagged::whole(Opcode::Terminate.control(), TERMINATE_QUEUE, 1).encode(ulpdu);
         let body = ulpdu.get_mut(header_bytes..).unwrap_or_default();
         let body_bytes = self.terminated_headers.encode(error, body);

@@ -23,7 +23,7 @@ impl<F: Framing> Stream<F> {
         };
         let InboundRead { request, sent, .. } = response;
         let left = request.bytes.saturating_sub(sent);
-        let payload_bytes = room.payload::<F>(TAGGED_BYTES, left)?;
+        let payload_bytes = room.payload(&self.framing, TAGGED_BYTES, left)?;
         let last = payload_bytes == left as usize;
         let tagged_offset = request.sink_to.wrapping_add(sent.into());
         let header =
@@ -60,7 +60,7 @@ impl<F: Framing> Stream<F> {
             let written = frame.complete(copy).map_err(AccessError::from)?;
             return Ok(Some(self.on_written(written)));
         }
-        let ulpdu = room.ulpdu::<F>(TAGGED_BYTES + payload_bytes);
+        let ulpdu = room.ulpdu(&self.framing, TAGGED_BYTES + payload_bytes);
         let Some((place, payload)) = ulpdu.and_then(|ulpdu| ulpdu.split_at_mut_checked(TAGGED_BYTES)) else {
             return Ok(None);
         };

@@ -20,8 +20,8 @@ impl<'a> SegmentSpace<'a> {
 
     /// Returns how many of `left` payload octets go in the next frame after a header of
     /// `header_bytes`; `None` if it should wait for a new unit.
-    pub(super) fn payload<F: Framing>(&self, header_bytes: usize, left: u32) -> Option<usize> {
-        let most = F::mulpdu(self.usable).checked_sub(header_bytes)?;
+    pub(super) fn payload(&self, framing: &impl Framing, header_bytes: usize, left: u32) -> Option<usize> {
+        let most = framing.mulpdu(self.usable).checked_sub(header_bytes)?;
         if left as usize <= most {
             return Some(left as usize);
         }
@@ -29,10 +29,11 @@ impl<'a> SegmentSpace<'a> {
     }
 
     /// Returns the range of the ULPDU if a frame with a ULPDU of `bytes` octets fits.
-    pub(in crate::stream) fn ulpdu<F: Framing>(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        if !F::fits(bytes, self.usable) {
+    pub(in crate::stream) fn ulpdu(&mut self, framing: &impl Framing, bytes: usize) -> Option<&mut [u8]> {
+        if !framing.fits(bytes, self.usable) {
             return None;
         }
-        self.bytes.get_mut(F::HEAD_BYTES..F::HEAD_BYTES + bytes)
+        let head_bytes = framing.head_bytes();
+        self.bytes.get_mut(head_bytes..head_bytes + bytes)
     }
 }
