@@ -71,7 +71,10 @@ pub struct NetConfig {
     pub duplicate_probes: DuplicateProbes,
     /// The protocol whose packets are received and sent.
     pub transport: TransportProtocol,
-    /// The UDP port whose packets hold packets of the transport (RFC 6951). 0: none.
+    /// Another one whose packets are received, too. Its transport puts its number into paths.
+    pub other_transport: Option<TransportProtocol>,
+    /// The UDP port whose packets hold packets of the transport, of the other one if there is one
+    /// (RFC 6951). 0: none.
     pub udp_port: u16,
     /// Hop limit and DSCP of the transport's packets.
     pub ip_header: IpHeaderDefaults,
@@ -177,6 +180,7 @@ impl NetConfig {
             vlan: None,
             duplicate_probes: DuplicateProbes::default(),
             transport: TransportProtocol::TCP,
+            other_transport: None,
             udp_port: 0,
             ip_header: IpHeaderDefaults::default(),
             mtu_bytes,

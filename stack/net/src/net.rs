@@ -34,6 +34,7 @@ pub struct Net {
     pub(crate) local: LocalAddresses,
     pub(crate) hasher: FlowHasher,
     pub(crate) transport: TransportProtocol,
+    pub(crate) other_transport: Option<TransportProtocol>,
     /// Where encapsulated packets arrive. 0: nowhere.
     pub(crate) udp_port: u16,
     pub(crate) stats: CoreStats,
@@ -69,6 +70,7 @@ impl Net {
             local: LocalAddresses::new(&cfg, hasher),
             hasher,
             transport: cfg.transport,
+            other_transport: cfg.other_transport,
             udp_port: cfg.udp_port,
             stats,
             routes: Routes::new(&cfg),

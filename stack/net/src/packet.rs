@@ -23,6 +23,8 @@ pub struct Packet<F> {
     pub remote_mac: MacAddr,
     /// The ECN bits of the IP header.
     pub ecn: Ecn,
+    /// The number of the transport's protocol.
+    pub protocol: u8,
     /// The UDP port of the sender, if the packet was encapsulated in UDP (RFC 6951); else 0.
     pub udp_port: u16,
 }

@@ -24,6 +24,8 @@ pub struct IcmpError {
     pub flow: Flow,
     /// [`FlowHasher::hash`](crate::FlowHasher::hash) of the flow.
     pub hash: u32,
+    /// The number of the transport's protocol.
+    pub protocol: u8,
     /// The word after the ports of the quoted packet: in TCP the sequence number.
     pub quoted: u32,
     /// The reported problem.

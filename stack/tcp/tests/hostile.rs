@@ -133,6 +133,7 @@ fn deliver(node: &mut Node, arbitrary: &ArbitrarySegment, seen: &Seen) {
         l4_offset: 34,
         remote_mac: mac(2),
         ecn: Ecn::NotEct,
+        protocol: 6,
         udp_port: 0,
     };
     let net = &node.net;

@@ -144,7 +144,7 @@ fn each_connection_has_its_own_user_timeout() {
 fn icmp(s: &mut Script, seq: u32, kind: IcmpErrorKind) {
     let flow = s.node.tcp.flow(s.id()).expect("a connection");
     let seq = Seq(s.our_numbers.iss.expect("a SYN").wrapping_add(seq));
-    let error = IcmpError { flow, hash: s.node.net.hasher().hash(&flow), quoted: seq.0, kind };
+    let error = IcmpError { flow, hash: s.node.net.hasher().hash(&flow), protocol: 6, quoted: seq.0, kind };
     let event = s.node.tcp.on_icmp_error(s.node.now, &error, &mut s.node.wires);
     s.node.events.extend(event);
     s.node.check();

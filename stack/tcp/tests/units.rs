@@ -17,7 +17,8 @@ fn too_big(s: &mut Script, seq: u32, mtu_bytes: u16) {
     let flow = s.node.tcp.flow(s.id()).expect("a connection");
     let seq = Seq(s.our_numbers.iss.expect("a SYN")).plus(seq);
     let hash = s.node.net.hasher().hash(&flow);
-    let error = IcmpError { flow, hash, quoted: seq.0, kind: IcmpErrorKind::TooBig { mtu_bytes } };
+    let error =
+        IcmpError { flow, hash, protocol: 6, quoted: seq.0, kind: IcmpErrorKind::TooBig { mtu_bytes } };
     let event = s.node.tcp.on_icmp_error(s.node.now, &error, &mut s.node.wires);
     s.node.events.extend(event);
     s.node.check();

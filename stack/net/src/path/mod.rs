@@ -155,9 +155,10 @@ impl Path {
         self.ip_bytes() + if self.flags.contains(Flags::UDP) { UDP_BYTES } else { 0 }
     }
 
-    /// Encapsulates packets of a transport in UDP, to this port of the peer (RFC 6951). 0: not.
+    /// Makes it a path of a transport. Encapsulates its packets in UDP, to this port of the peer
+    /// (RFC 6951). 0: not.
     #[cold]
-    pub fn set_udp_port(&mut self, transport: TransportProtocol, port: u16) {
+    pub fn set_transport(&mut self, transport: TransportProtocol, port: u16) {
         let protocol = if port == 0 { transport.number } else { UDP };
         let (local, remote) = self.addresses();
         self.pseudo_sum = ip::pseudo_sum(local, remote, protocol);

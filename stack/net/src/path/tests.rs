@@ -69,7 +69,7 @@ fn the_headers_of_another_transport_fit_its_packet() {
 fn a_packet_is_encapsulated_in_udp() {
     for (plain, l2_bytes) in paths(TxOffloads::empty()) {
         let mut path = plain.clone();
-        path.set_udp_port(TransportProtocol::SCTP, 9_900);
+        path.set_transport(TransportProtocol::SCTP, 9_900);
         assert_eq!((path.udp_port(), path.transport_offset()), (9_900, plain.header_bytes() + 8));
         assert_eq!(path.overhead_bytes(), plain.ip_bytes() + 8);
         for payload_bytes in [12, 33, 1_000] {
@@ -93,7 +93,7 @@ fn a_packet_is_encapsulated_in_udp() {
             assert_eq!((udp.src_port(), udp.dst_port()), (9_899, 9_900));
             assert_eq!(udp.payload(), &vec![0xaa; payload_bytes][..]);
         }
-        path.set_udp_port(TransportProtocol::TCP, 0);
+        path.set_transport(TransportProtocol::TCP, 0);
         let headers = |path: &Path| {
             let mut frame = vec![0xaa; path.header_bytes() + 20];
             path.write_ip(&mut frame, 7, 0);

@@ -10,6 +10,7 @@ use ironwarp_types::{Ecn, Flow};
 
 use super::{Datagram, Outcome};
 use crate::checksum;
+use crate::config::TransportProtocol;
 use crate::family::Address;
 use crate::net::Net;
 use crate::packet::Packet;
@@ -18,13 +19,18 @@ use crate::received::Received;
 impl Net {
     /// Returns the packet in a datagram, if its length and checksum are valid.
     #[inline]
-    pub(super) fn on_l4<F: Frame, A: Address>(&self, frame: F, datagram: Datagram<A>) -> Outcome<F> {
+    pub(super) fn on_l4<F: Frame, A: Address>(
+        &self,
+        frame: F,
+        datagram: Datagram<A>,
+        transport: TransportProtocol,
+    ) -> Outcome<F> {
         let l4 = datagram.payload(frame.bytes()).ok_or(Counter::NetDropL4Header)?;
         let &[r0, r1, l0, l1] = l4.first_chunk().ok_or(Counter::NetDropL4Header)?;
-        if l4.len() < usize::from(self.transport.header_bytes_min) {
+        if l4.len() < usize::from(transport.header_bytes_min) {
             return Err(Counter::NetDropL4Header);
         }
-        if self.transport.has_internet_checksum
+        if transport.has_internet_checksum
             && !checksum::is_correct(frame.rx().l4_checksum, || l4_sum(l4, &datagram))
         {
             return Err(Counter::NetDropL4Checksum);
@@ -40,9 +46,22 @@ impl Net {
             l4_end: datagram.l4_end,
             remote_mac: datagram.remote_mac,
             ecn: Ecn::from_bits(datagram.traffic_class),
+            protocol: transport.number,
             udp_port: 0,
             frame,
         })))
+    }
+
+    /// Returns the packet in a datagram of another protocol than the first, if it is one of ours.
+    #[inline(never)]
+    pub(super) fn on_other_l4<F: Frame, A: Address>(&self, frame: F, datagram: Datagram<A>) -> Outcome<F> {
+        let transport = self.other_transport.filter(|other| other.number == datagram.protocol);
+        self.on_l4(frame, datagram, transport.ok_or(Counter::NetDropIpProtocol)?)
+    }
+
+    /// Returns the protocol whose packets may be encapsulated in UDP.
+    pub(super) fn encapsulated_transport(&self) -> TransportProtocol {
+        self.other_transport.unwrap_or(self.transport)
     }
 }
 

@@ -109,10 +109,10 @@ impl Net {
     ) -> Outcome<P::Frame> {
         let datagram = self.parse_ipv4(frame.bytes(), frame.rx().ip_checksum, link)?;
         match datagram.protocol {
-            number if number == self.transport.number => self.on_l4(frame, datagram),
+            number if number == self.transport.number => self.on_l4(frame, datagram, self.transport),
             ip::ICMP => self.on_icmp(now, frame, datagram, wire),
             ip::UDP if self.udp_port != 0 => self.on_udp(frame, datagram),
-            _ => Err(Counter::NetDropIpProtocol),
+            _ => self.on_other_l4(frame, datagram),
         }
     }
 
@@ -125,20 +125,14 @@ impl Net {
         wire: &mut Wire<P>,
     ) -> Outcome<P::Frame> {
         let packet = self.parse_ipv6(frame.bytes(), link)?;
-        let is_encapsulated = packet.datagram.protocol == ip::UDP && self.udp_port != 0;
-        match packet.datagram.protocol {
-            // RFC 9293 s3.9.2.3: no transport to a multicast address.
-            number if number == self.transport.number || is_encapsulated => {
-                if link.is_group || packet.datagram.local.is_multicast() {
-                    return Err(Counter::NetDropIpNotOurs);
-                }
-                match is_encapsulated {
-                    true => self.on_udp(frame, packet.datagram),
-                    false => self.on_l4(frame, packet.datagram),
-                }
-            }
+        let datagram = packet.datagram;
+        match datagram.protocol {
             ip::ICMPV6 => self.on_icmpv6(now, frame, packet, wire),
-            _ => Err(Counter::NetDropIpProtocol),
+            // RFC 9293 s3.9.2.3: no transport to a multicast address.
+            _ if link.is_group || datagram.local.is_multicast() => Err(Counter::NetDropIpNotOurs),
+            number if number == self.transport.number => self.on_l4(frame, datagram, self.transport),
+            ip::UDP if self.udp_port != 0 => self.on_udp(frame, datagram),
+            _ => self.on_other_l4(frame, datagram),
         }
     }
 }

@@ -37,7 +37,7 @@ impl Net {
             return Err(Counter::NetDropL4Checksum);
         }
         let (l4_offset, l4_end) = (datagram.l4_offset + UDP_BYTES as u16, datagram.l4_offset + udp_bytes);
-        match self.on_l4(frame, Datagram { l4_offset, l4_end, ..datagram })? {
+        match self.on_l4(frame, Datagram { l4_offset, l4_end, ..datagram }, self.encapsulated_transport())? {
             Some(Received::Packet(packet)) => {
                 Ok(Some(Received::Packet(Packet { udp_port: source, ..packet })))
             }

@@ -18,7 +18,7 @@ use ironwarp_net::{Packet, Path};
 use ironwarp_port::{Port, Wires};
 use ironwarp_types::{Flow, Nanos};
 
-use super::{Sctp, association_of};
+use super::{Sctp, association_of, encapsulated};
 use crate::association::{Association, State};
 use crate::packet::{Chunk, Init, Parameter, RawChunk};
 use crate::paths::{PATHS_MAX, PathState};
@@ -83,7 +83,7 @@ impl<P: Port> Sctp<P> {
             && association.paths.find(remote).is_none()
             && (local == association.flow.local.ip() || config.addresses.contains(&local));
         if is_known && association.state == State::Established {
-            association.paths.add(route, now, config);
+            association.paths.add(encapsulated(route, 0), now, config);
             self.shared.wheel.arm(id.slot, association.next_deadline());
         }
     }

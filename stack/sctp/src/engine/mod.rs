@@ -487,10 +487,9 @@ fn association_of<F>(slots: &mut [Slot<F>], id: ConnId) -> Option<&mut Associati
     slot.association.as_mut()
 }
 
-/// Returns a path whose packets are encapsulated in UDP to this port of the peer. 0: they are not.
+/// Returns a path of SCTP, whose packets are encapsulated in UDP to this port of the peer. 0: they
+/// are not.
 fn encapsulated(mut path: Path, udp_port: u16) -> Path {
-    if udp_port != 0 {
-        path.set_udp_port(TransportProtocol::SCTP, udp_port);
-    }
+    path.set_transport(TransportProtocol::SCTP, udp_port);
     path
 }

@@ -285,7 +285,7 @@ impl Paths {
     pub(crate) fn set_udp_port(&mut self, remote: IpAddr, port: u16) {
         let Some(path) = self.find(remote).map(|id| self.at_mut(id)) else { return };
         if path.route.udp_port() != port {
-            path.route.set_udp_port(TransportProtocol::SCTP, port);
+            path.route.set_transport(TransportProtocol::SCTP, port);
             path.congestion.set_pmdcs(pmdcs(&path.route, path.mtu.confirmed()));
         }
     }

@@ -54,6 +54,7 @@ struct Quote {
     packet_bytes: u16,
     local_port: u16,
     remote_port: u16,
+    protocol: u8,
     quoted: u32,
 }
 
@@ -97,20 +98,21 @@ impl Net {
             local: SocketAddr::new(quote.source, quote.local_port),
             remote: SocketAddr::new(quote.dst, quote.remote_port),
         };
-        Ok(IcmpError { flow, hash: self.hasher.hash(&flow), quoted: quote.quoted, kind })
+        let Quote { protocol, quoted, .. } = quote;
+        Ok(IcmpError { flow, hash: self.hasher.hash(&flow), protocol, quoted, kind })
     }
 }
 
 impl Net {
-    /// Returns what follows the IP header of a quote from the transport's header on, if it is a
-    /// packet of the transport.
-    fn quoted_transport<'a>(&self, protocol: u8, upper: &'a [u8]) -> Option<&'a [u8]> {
-        if protocol == self.transport.number {
-            return Some(upper);
+    /// Returns what follows the IP header of a quote from the transport's header on, and the number
+    /// of the transport, if it is a packet of one.
+    fn quoted_transport<'a>(&self, protocol: u8, upper: &'a [u8]) -> Option<(u8, &'a [u8])> {
+        if protocol == self.transport.number || self.other_transport.is_some_and(|it| it.number == protocol) {
+            return Some((protocol, upper));
         }
         let (udp, inner) = upper.split_first_chunk::<UDP_BYTES>()?;
         let is_ours = protocol == UDP && self.udp_port != 0 && udp.starts_with(&self.udp_port.to_be_bytes());
-        is_ours.then_some(inner)
+        is_ours.then_some((self.encapsulated_transport().number, inner))
     }
 }
 
@@ -177,7 +179,11 @@ fn quote_v6(net: &Net, packet: &[u8]) -> Option<Quote> {
     quote((Ipv6Addr::from(*source).into(), Ipv6Addr::from(*dst).into()), packet_bytes, upper)
 }
 
-fn quote((source, dst): (IpAddr, IpAddr), packet_bytes: u16, upper: &[u8]) -> Option<Quote> {
+fn quote(
+    (source, dst): (IpAddr, IpAddr),
+    packet_bytes: u16,
+    (protocol, upper): (u8, &[u8]),
+) -> Option<Quote> {
     let [l0, l1, r0, r1, q0, q1, q2, q3] = *upper.first_chunk::<QUOTED_BYTES>()?;
     Some(Quote {
         source,
@@ -185,6 +191,7 @@ fn quote((source, dst): (IpAddr, IpAddr), packet_bytes: u16, upper: &[u8]) -> Op
         packet_bytes,
         local_port: u16::from_be_bytes([l0, l1]),
         remote_port: u16::from_be_bytes([r0, r1]),
+        protocol,
         quoted: u32::from_be_bytes([q0, q1, q2, q3]),
     })
 }

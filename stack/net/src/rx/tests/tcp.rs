@@ -102,6 +102,20 @@ fn another_transport_is_a_number() {
     assert_eq!(bench.counted(), [(Counter::NetDropIpProtocol, 1), (Counter::NetDropL4Header, 1)]);
 }
 
+/// With two transports the packets of both are returned, and say which.
+#[test]
+fn another_transport_beside_tcp_is_another_number() {
+    let mut bench =
+        Bench::with(MemoryConfig::default(), |cfg| cfg.other_transport = Some(TransportProtocol::SCTP));
+    let mut protocol = |number| {
+        let frame = tcp_frame(b"chunk");
+        let frame = if number == 6 { frame } else { with_ip(frame, 23, &[number]) };
+        bench.receive(&frame).map(|packet| packet.protocol)
+    };
+    assert_eq!([6, 132, 253].map(&mut protocol), [Some(6), Some(132), None]);
+    assert_eq!(bench.counted(), [(Counter::NetDropIpProtocol, 1)]);
+}
+
 #[test]
 fn a_prefix_of_31_bits_has_no_broadcast_addresses() {
     // RFC 3021: both addresses are unicast.

@@ -29,7 +29,7 @@ fn frame(local: IpAddr, remote: IpAddr) -> Vec<u8> {
     let to = Station { mac: OURS.mac, addr: local };
     let defaults = (TransportProtocol::SCTP, IpHeaderDefaults::default());
     let mut path = Path::new(&link, defaults, remote, to, 1_500, TxOffloads::empty());
-    path.set_udp_port(TransportProtocol::SCTP, PORT);
+    path.set_transport(TransportProtocol::SCTP, PORT);
     let mut frame = vec![0; path.transport_offset()];
     frame.extend([0, 5, 0, 6, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
     path.write_ip(&mut frame, 1, 9_900);
@@ -51,6 +51,26 @@ fn the_packet_in_a_datagram_is_returned_with_the_port_of_its_sender() {
         assert_eq!((packet.flow.local.port(), packet.flow.remote.port()), (6, 5));
         assert_eq!((packet.flow.local.ip(), packet.flow.remote.ip()), (local, remote));
         assert_eq!(packet.hash, bench.net.hasher().hash(&packet.flow));
+    }
+}
+
+#[test]
+fn beside_tcp_the_packet_in_a_datagram_is_of_the_other_transport() {
+    let mut bench = Bench::with(MemoryConfig::default(), |config| {
+        (config.other_transport, config.udp_port) = (Some(TransportProtocol::SCTP), PORT);
+    });
+    let packet = bench.receive(&frame_v4()).expect("a packet");
+    assert_eq!((packet.protocol, packet.udp_port), (132, 9_900));
+    let to = Station { mac: PEER.mac, addr: PEER.addr };
+    let mut path = bench.net.path_over(OURS.addr, to.addr, to.mac);
+    for port in [0, 9_900] {
+        path.set_transport(TransportProtocol::SCTP, port);
+        let mut sent = vec![0; path.transport_offset()];
+        sent.extend([0, 6, 0, 5, 1, 2, 3, 4]);
+        path.write_ip(&mut sent, 1, PORT);
+        let error = icmp_error_frame(3, 3, 0, &sent[IP_AT..]);
+        let received = bench.receive_any(&error, RxMeta::default());
+        assert!(matches!(received, Some(Received::IcmpError(error)) if error.protocol == 132), "{port}");
     }
 }
 
@@ -86,7 +106,7 @@ fn an_error_about_an_encapsulated_packet_is_one_about_the_packet() {
         let (defaults, to) = (IpHeaderDefaults::default(), Station { mac: PEER.mac, addr: remote });
         let sctp = TransportProtocol::SCTP;
         let mut path = Path::new(&link, (sctp, defaults), local, to, 1_500, TxOffloads::empty());
-        path.set_udp_port(sctp, 9_900);
+        path.set_transport(sctp, 9_900);
         let mut sent = vec![0; path.transport_offset()];
         sent.extend([0, 6, 0, 5, 1, 2, 3, 4]);
         path.write_ip(&mut sent, 1, PORT);
