@@ -124,7 +124,6 @@ DECISIONS = {
     "the reduction by CUBIC, by default": ["RFC5681-3.1-07", "RFC5681-3.2-03", "RFC5681-4.3-01..02"],
     "an initial window of ten segments, by default": ["RFC5681-3.1-02"],
     "later RFCs in place of RFC 5681 (3465, 6928, 6937)": ["RFC5681-3-01", "RFC5681-3.2-06", "RFC5681-4.3-04"],
-    "limited transmit in the reduction, with SACK": ["RFC5681-3.2-04"],
     "SACKs that remain valid after a timeout (RFC 6675)": ["RFC2018-5.1-02"],
     "blocks for data that is discarded": ["RFC2018-8-01"],
     "RFC 5042 without IPsec": ["RFC5040-8.1-01", "RFC7306-9-01"],

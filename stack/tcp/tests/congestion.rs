@@ -146,6 +146,33 @@ fn a_loss_reduces_the_window_to_half_or_seven_tenths() {
     }
 }
 
+/// RFC 5681 s3.2 and RFC 6675 s5 (4.2): the two units of limited transmit are not part of what is
+/// reduced, and the ACK that ends the recovery does not open the window (RFC 5681 s3.2, step 6).
+#[test]
+fn after_a_loss_the_window_is_ssthresh_without_what_limited_transmit_sent() {
+    for (congestion, expected) in ALL.into_iter().zip([10, 14, 10]) {
+        for sack in [true, false] {
+            let config = TcpConfig { congestion, initial_window_segments: 20, ..config() };
+            let mut s = if sack { sacking(config) } else { plain(config) };
+            let mut source = Pattern { next: 100, ..Pattern::new(1 << 20, 1_460) };
+            assert_eq!(s.transmit(&mut source, 64).units, 20);
+            s.sent();
+            s.advance(RTT);
+            for delivered in 1..=3 {
+                let block = format!(" <nop,nop,sack 1561:{}>", 1_561 + 1_460 * delivered);
+                s.peer(&format!(". 1 ack 101 win 64000{}", if sack { &block } else { "" }));
+                let limited = s.transmit(&mut source, 64).units;
+                assert_eq!(limited, usize::from(delivered < 3), "{congestion:?}, SACK {sack}");
+            }
+            s.advance(RTT);
+            s.peer(&format!(". 1 ack {} win 64000", source.next + 1));
+            s.sent();
+            let units = s.transmit(&mut source, 64).units;
+            assert_eq!(units, expected, "{congestion:?}, SACK {sack}");
+        }
+    }
+}
+
 /// RFC 5681 s3.2, RFC 6582 s3.2 and RFC 6937 s3: without SACK the window is reduced in the same
 /// way.
 #[test]

@@ -136,8 +136,12 @@ impl Recovery {
 
     /// Returns whether a saved state has the count that [`Prr`] divides by.
     pub(crate) fn is_valid(&self) -> bool {
-        let reduces = matches!(self.phase, RecoveryPhase::FastRecovery | RecoveryPhase::Cwr);
-        !reduces || self.prr.has_begun()
+        !self.is_reducing() || self.prr.has_begun()
+    }
+
+    /// Returns whether PRR sets the window.
+    fn is_reducing(&self) -> bool {
+        matches!(self.phase, RecoveryPhase::FastRecovery | RecoveryPhase::Cwr)
     }
 
     /// Returns whether lost units are being repaired.

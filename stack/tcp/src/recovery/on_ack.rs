@@ -138,6 +138,7 @@ impl Conn {
             io.count(Counter::TcpDsackUndos);
         }
         let recovery = &self.snd.recovery;
+        let was_reducing = recovery.is_reducing();
         if recovery.phase != RecoveryPhase::Open && recovery.recover.leq(self.snd.snd_una) {
             self.leave_recovery();
         }
@@ -156,7 +157,7 @@ impl Conn {
             }
         }
         let recheck_at = self.find_losses(io, &ack_info);
-        self.update_cwnd(io.now, &ack_info);
+        self.update_cwnd(io.now, &ack_info, was_reducing);
         self.set_timer(io, ack_info.delivered > 0, recheck_at);
         self.update_active();
         if ack_info.advanced > 0 {
@@ -214,7 +215,8 @@ impl Conn {
         let snd = &mut self.snd;
         let flight = snd.snd_nxt.since(una_before);
         if snd.recovery.phase == RecoveryPhase::Open {
-            snd.cc.on_congestion(signal, flight);
+            // RFC 5681 s3.2: what limited transmit sent beyond the window does not count.
+            snd.cc.on_congestion(signal, flight.min(snd.cc.cwnd()));
             snd.recovery.undo_retransmits = (signal == CongestionSignal::Loss).then_some(0);
         }
         snd.recovery.phase = phase;
@@ -262,10 +264,9 @@ impl Conn {
     /// All data that was in flight when the phase began is acknowledged.
     fn leave_recovery(&mut self) {
         let snd = &mut self.snd;
-        match snd.recovery.phase {
+        if snd.recovery.is_reducing() {
             // RFC 6937 s3: recovery ends with the window at ssthresh.
-            RecoveryPhase::FastRecovery | RecoveryPhase::Cwr => snd.cc.set_cwnd(snd.cc.ssthresh()),
-            RecoveryPhase::Loss | RecoveryPhase::Open => {}
+            snd.cc.set_cwnd(snd.cc.ssthresh());
         }
         if snd.recovery.in_loss_recovery() {
             snd.recovery.rack.on_recovered();
@@ -304,7 +305,7 @@ impl Conn {
     }
 
     /// Sets the window for the current phase.
-    fn update_cwnd(&mut self, now: Nanos, ack_info: &AckInfo) {
+    fn update_cwnd(&mut self, now: Nanos, ack_info: &AckInfo, was_reducing: bool) {
         let (pipe, srtt) = (self.snd.pipe(), self.snd.rtt.srtt());
         let snd = &mut self.snd;
         let acked = Acked {
@@ -315,13 +316,18 @@ impl Conn {
             srtt,
             echo: ack_info.echo,
         };
-        if matches!(snd.recovery.phase, RecoveryPhase::FastRecovery | RecoveryPhase::Cwr) {
+        if snd.recovery.is_reducing() {
             let emss = u32::from(snd.emss);
             let more = snd.recovery.prr.on_ack(ack_info.delivered, pipe, snd.cc.ssthresh(), emss);
-            snd.cc.set_cwnd(pipe.saturating_add(more));
+            // RFC 6582 s3.2: a partial ACK retransmits a segment at once.
+            let is_partial =
+                !self.opts.sack && snd.recovery.phase == RecoveryPhase::FastRecovery && ack_info.advanced > 0;
+            let least = if is_partial { emss } else { 0 };
+            snd.cc.set_cwnd(pipe.saturating_add(more.max(least)));
             snd.cc.on_ecn_feedback(&acked);
-        } else if snd.recovery.held {
-            // RFC 3168 s6.1.2: an ACK with an echo does not open the window.
+        } else if snd.recovery.held || was_reducing {
+            // RFC 3168 s6.1.2: an ACK with an echo does not open the window. RFC 5681 s3.2, step 6:
+            // nor does that which ends the recovery.
             snd.cc.on_ecn_feedback(&acked);
         } else if ack_info.advanced > 0 {
             snd.cc.on_ack(acked);
