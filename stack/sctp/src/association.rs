@@ -168,6 +168,11 @@ impl<F: Frame> Association<F> {
         path.is_some_and(|path| path.state != PathState::Unconfirmed)
     }
 
+    /// Returns whether there is an address of the peer without a route.
+    pub(crate) fn has_unrouted(&self) -> bool {
+        self.remotes.iter().any(|remote| self.paths.find(*remote).is_none())
+    }
+
     /// Enters a state, sends its chunk, and starts its timer.
     pub(crate) fn enter<P: Port<Frame = F>>(&mut self, state: State, io: &mut Io<'_, P>) {
         // RFC 9260 s9.2: T2-shutdown follows the rules of s6.3.

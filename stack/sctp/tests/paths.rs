@@ -304,6 +304,22 @@ fn a_reply_goes_where_its_cause_came_from() {
     }
 }
 
+/// A peer opens an association from its address on one link to ours on another. Once both are known
+/// its packets depend on no link of ours alone.
+#[test]
+fn an_address_of_another_link_is_reached_over_that_link() {
+    let mut node = Node::new(2, both_links(2));
+    node.listen();
+    let across = Route { ips: [on_link(1, 1), on_link(0, 2)], ..Route::v4(1, 2) };
+    node.receive(&across.packet(132, &listing(&[[10, 0, 0, 1]]).packet()));
+    let [answer] = &node.sent()[..] else { panic!("one INIT ACK") };
+    node.receive(&across.packet(132, &cookie_echo(answer)));
+    let [(id, Events::ESTABLISHED)] = node.take_events()[..] else { panic!("no association") };
+    let _ = node.frames();
+    let routes: Vec<_> = node.sctp.paths(id).map(|path| (path.local, path.remote)).collect();
+    assert_eq!(routes, [1, 0].map(|link| (on_link(link, 2), on_link(link, 1))));
+}
+
 /// RFC 9260 s5.2.2: an INIT that adds an address to an association is refused, and the association
 /// stays. One that lists none but its own is a restart, from any of its addresses.
 #[test]
@@ -382,7 +398,7 @@ fn a_collision_is_answered_at_the_address_that_the_user_named() {
     let [answer] = &whole.sent()[..] else { panic!("one INIT ACK") };
     whole.receive(&over(0, 1).packet(132, &cookie_echo(answer)));
     let (_, remotes) = whole.sctp.pop_unrouted().expect("an address without a route");
-    assert_eq!(remotes[..], [on_link(1, 1)]);
+    assert_eq!(remotes[..], [on_link(0, 1), on_link(1, 1)]);
     // Without that address the INIT concerns another association, which nobody listens for.
     node.receive(&over(1, 1).packet(132, &InitChunk::default().packet()));
     assert_eq!(node.sent().iter().map(Sent::kinds).collect::<Vec<_>>(), [[ABORT]]);
@@ -540,7 +556,8 @@ fn the_addresses_of_a_peer_are_bounded() {
     let (tag, cookie) = Peer::cookie(&mut node, &init);
     node.receive(&Route::v4(1, 2).packet(132, &echo(tag, &cookie)));
     let (_, remotes) = node.sctp.pop_unrouted().expect("addresses without a route");
-    let expected: Vec<IpAddr> = vec![on_link(1, 9), [10, 1, 1, 0].into(), [10, 1, 1, 1].into()];
+    let expected: Vec<IpAddr> =
+        vec![on_link(0, 1), on_link(1, 9), [10, 1, 1, 0].into(), [10, 1, 1, 1].into()];
     assert_eq!(remotes[..], expected[..]);
     // 3 more addresses of the peer on one link, and 4 on the other.
     assert_eq!(node.sctp.resource_usage().flows, 8);

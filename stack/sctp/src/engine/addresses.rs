@@ -52,17 +52,18 @@ pub struct PathInfo {
 }
 
 impl<P: Port> Sctp<P> {
-    /// Returns an association that has established, with addresses of its peer that have no route.
-    /// Those that get none with [`Sctp::add_route`] are returned again after a second, and then
-    /// less and less often.
+    /// Returns an association that has established, with addresses of its peer that have no route,
+    /// and the one of the set-up. Those that get none with [`Sctp::add_route`] are returned again
+    /// after a second, and then less and less often.
     pub fn pop_unrouted(&mut self) -> Option<(ConnId, Addresses)> {
         loop {
             let slot = self.shared.unrouted.pop()?;
             let id = self.id_of(slot)?;
             let Some(association) = self.association(id) else { continue };
-            let mut addresses = association.remotes.clone();
-            addresses.retain(|remote| association.paths.find(*remote).is_none());
-            if association.state == State::Established && !addresses.is_empty() {
+            if association.state == State::Established && association.has_unrouted() {
+                let set_up = association.flow.remote.ip();
+                let mut addresses = association.remotes.clone();
+                addresses.retain(|remote| *remote == set_up || association.paths.find(*remote).is_none());
                 return Some((id, addresses));
             }
         }
@@ -75,17 +76,24 @@ impl<P: Port> Sctp<P> {
 
     /// Adds the route to an address of [`Sctp::pop_unrouted`]. A route from an address that the
     /// peer does not know is ignored.
+    ///
+    /// The peer may have opened the association from an address of one link to ours of another. Its
+    /// packets then depend on one link of ours, so the route to it becomes that of its own link.
     pub fn add_route(&mut self, now: Nanos, id: ConnId, route: Path) {
         let Some(association) = association_of(&mut self.slots, id) else { return };
         let config = &self.shared.config;
         let (local, remote) = (route.local_addr(), route.remote_addr());
         let is_known = association.remotes.contains(&remote)
-            && association.paths.find(remote).is_none()
             && (local == association.flow.local.ip() || config.addresses.contains(&local));
-        if is_known && association.state == State::Established {
-            association.paths.add(encapsulated(route, 0), now, config);
-            self.shared.wheel.arm(id.slot, association.next_deadline());
+        if !is_known || association.state != State::Established {
+            return;
         }
+        let route = encapsulated(route, 0);
+        match association.paths.find(remote) {
+            None => association.paths.add(route, now, config),
+            Some(path) => association.change_link(now, path, route),
+        }
+        self.shared.wheel.arm(id.slot, association.next_deadline());
     }
 
     /// RFC 9260 appendix C: a router reports that a packet was too large for its next link. `tag`
@@ -131,9 +139,8 @@ impl<P: Port> Sctp<P> {
     pub(super) fn ask_for_routes(&mut self, now: Nanos, slot: u32) {
         let entry = self.slots.get_mut(slot as usize);
         let Some(association) = entry.and_then(|slot| slot.association.as_mut()) else { return };
-        let has_unrouted = association.remotes.iter().any(|remote| association.paths.find(*remote).is_none());
         association.timers.routes = Nanos::MAX;
-        if association.state == State::Established && has_unrouted {
+        if association.state == State::Established && association.has_unrouted() {
             association.timers.routes = now + association.route_interval;
             association.route_interval = association.route_interval.times(2).min(ROUTE_INTERVAL_MAX);
             self.shared.unrouted.push(slot);
