@@ -3,6 +3,7 @@
 The peer compares every byte. It runs over usrsctp at this machine's address on our wire, and over the kernel's SCTP in the guest.
 """
 
+import contextlib
 import functools
 import time
 
@@ -15,6 +16,18 @@ PEERS = {"usrsctp": Outside, "kernel": Inside}
 SETTINGS = '[rdmap]\nextensions = "rfc7306"\n[stack]\ntransport = "sctp"\n'
 # A silent peer is given up after three timeouts.
 IMPATIENT = "[sctp]\nassociation_retries = 3\nheartbeat_interval_ms = 500\n"
+# A second link of ours: to the guest in the bridge of the first, else of its own.
+SECOND = {"ours": "10.78.0.1", "guest": "10.78.0.2", "outside": "10.78.0.254"}
+TWO_LINKS = f"""
+[sctp]
+heartbeat_interval_ms = 200
+multihoming = true
+[[fabrics]]
+port = {{ device.af_packet = {{ interface = "iwarp1" }} }}
+net = {{ address = "{SECOND["ours"]}/24" }}
+"""
+# RFC 6951, at both ends the port of its registration.
+IN_UDP = "[sctp]\nudp_local_port = 9899\nudp_encapsulation_port = 9899\n"
 MEMORY = ("--bytes", 1 << 20, "--message-bytes", 1 << 17)
 GOOD = "--scenario write --size 5000"
 SMOKE = ("--scenario send --size 20000", "--scenario read --size 20000 --shuffle 4 --peer-to-peer", "--scenario atomic")
@@ -75,10 +88,10 @@ def drive(lab, peer, words):
     return peer(lab, f"connect --remote {lab.fabric.ours} {words}")
 
 
-def serve(lab, peer, words, *arguments):
+def serve(lab, peer, words, *arguments, sections=""):
     """A peer listens and drives; we connect. Gives both, ended."""
     served = peer(lab, f"serve {words}").wait_listening()
-    node = responder(lab, peer, "--connect", f"{peer.address(lab)}:{PORT}", *arguments)
+    node = responder(lab, peer, "--connect", f"{peer.address(lab)}:{PORT}", *arguments, sections=sections)
     served.must()
     return node.must_end(30), served
 
@@ -261,3 +274,77 @@ def guest_rebooted(lab, peer):
     lab.up()
     drive(lab, peer, f"{GOOD} --local-port 5044").must()
     stop(node)
+
+
+@contextlib.contextmanager
+def two_links(lab, peer):
+    """Gives the addresses of a peer that has two, as we do, one in each subnet."""
+    second = SECOND["guest" if peer is Inside else "outside"]
+    run("ip link add iwarp1 type veth peer name peer1")
+    try:
+        for name in ("iwarp1", "peer1"):
+            run(f"ethtool -K {name} tx off gso off tso off gro off")
+            run(f"ip link set {name} up")
+        if peer is Inside:
+            run("ip link set peer1 master bridge0")
+            lab.guest.must(f"/sbin/ip address replace {second}/24 dev eth0")
+        else:
+            run(f"ip address add {second}/24 dev peer1")
+        yield f"{peer.address(lab)},{second}"
+    finally:
+        run("ip link delete iwarp1")
+
+
+def cut_first_link(after, seconds):
+    time.sleep(after)
+    run("ip link set peer0 down")
+    time.sleep(seconds)
+    run("ip link set peer0 up")
+
+
+def must_have_switched(lab, peer):
+    """The peer has sent over the second link and again over the first, and paused for less than the outage."""
+    states, result = peer.states(lab.fabric.ours), peer.result()
+    check(states[-2:] == ["unreachable", "available"], f"the states of our first address were {states}")
+    check(result["stall_ms"] < 2500, f"{result['stall_ms']} ms without progress")
+
+
+@cells("we-listen/first-link-cut")
+def we_listen_first_link_cut(lab, peer):
+    """RFC 9260 s8.2: Writes go on over the second link. The first one is used again when it is back."""
+    with two_links(lab, peer) as addresses:
+        node = listen(lab, peer, sections=TWO_LINKS)
+        words = f"--local {addresses} --scenario write --size 20000 --duration 10 --heartbeat 200 --path-max-retrans 1"
+        driver = drive(lab, peer, words)
+        cut_first_link(2, 3)
+        must_have_switched(lab, driver.must())
+        stop(node)
+
+
+@cells("we-connect/first-link-cut")
+def we_connect_first_link_cut(lab, peer):
+    with two_links(lab, peer) as addresses:
+        # Reads: our side has the data to send.
+        words = f"--local {addresses} --scenario read --size 20000 --duration 10 --heartbeat 200 --path-max-retrans 1"
+        served = peer(lab, f"serve {words}").wait_listening()
+        node = responder(lab, peer, "--connect", f"{peer.address(lab)}:{PORT}", sections=TWO_LINKS)
+        cut_first_link(2, 3)
+        must_have_switched(lab, served.must())
+        node.must_end(30)
+
+
+@cells("udp-encapsulation")
+def udp_encapsulation(lab, peer):
+    """RFC 6951, in both roles."""
+    ports = "/proc/sys/net/sctp/udp_port /proc/sys/net/sctp/encap_port"
+    if peer is Inside:
+        lab.guest.must(f"modprobe sctp; echo 9899 | tee {ports}")
+    try:
+        node = listen(lab, peer, sections=IN_UDP)
+        for words in OPERATIONS:
+            drive(lab, peer, f"{words} --udp-encap 9899").must()
+        stop(node)
+        serve(lab, peer, f"{GOOD} --udp-encap 9899", sections=IN_UDP)
+    finally:
+        if peer is Inside:
+            lab.guest.must(f"echo 0 | tee {ports}")
