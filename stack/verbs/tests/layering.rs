@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-llp", &["types"]),
     ("ironwarp-dpdk-sys", &[]),
     ("ironwarp-arch", &[]),
+    ("ironwarp-crypto", &[]),
     ("ironwarp-stats", &["arch"]),
     ("ironwarp-rings", &["types", "arch"]),
     ("ironwarp-mem", &["types", "arch"]),
