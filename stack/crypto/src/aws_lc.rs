@@ -198,6 +198,12 @@ impl fmt::Debug for Backend {
     }
 }
 
+/// Returns the first half of an HMAC-SHA-256 with the key, of which nothing about the key follows.
+pub(crate) fn fingerprint(key: &[u8]) -> [u8; 16] {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), b"fingerprint of a key of ESP");
+    tag.as_ref().first_chunk().copied().unwrap_or_default()
+}
+
 /// Takes a packet apart, with the last `icv_bytes` as the ICV.
 fn parts(packet: &mut [u8], icv_bytes: usize) -> Option<Parts<'_>> {
     let (_, esp) = packet.split_first_chunk_mut::<HEADROOM_BYTES>()?;

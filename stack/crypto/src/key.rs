@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use zeroize::Zeroizing;
 
-use crate::aws_lc::Backend;
+use crate::aws_lc::{Backend, fingerprint};
 use crate::{ESP_HEADER_BYTES, HEADROOM_BYTES, Suite};
 
 /// Bytes of the longest keying material: AES-256 with HMAC-SHA-256.
@@ -79,6 +79,11 @@ impl KeyMaterial {
             _ => return Err(KeyError::Length { found: bytes.len(), expected }),
         }
         Ok(KeyMaterial { bytes: copy, len: expected })
+    }
+
+    /// Returns a number by which two equal keys are known without keeping either.
+    pub fn fingerprint(&self) -> [u8; 16] {
+        fingerprint(self.bytes.get(..self.len).unwrap_or_default())
     }
 
     fn for_suite(&self, suite: Suite) -> Result<&[u8], KeyError> {

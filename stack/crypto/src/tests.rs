@@ -257,6 +257,14 @@ fn keys_of_another_length_are_refused() {
 }
 
 #[test]
+fn equal_keys_have_equal_fingerprints() {
+    let suite = Suite::AesGcm(Aes128);
+    let fingerprint = |byte| KeyMaterial::new(suite, &[byte; 20]).unwrap().fingerprint();
+    assert_eq!(fingerprint(1), fingerprint(1));
+    assert_ne!(fingerprint(1), fingerprint(2));
+}
+
+#[test]
 fn no_key_is_printed() {
     for suite in Suite::ALL {
         let key = KeyMaterial::new(suite, &vec![0xd3; suite.key_bytes()]).unwrap();

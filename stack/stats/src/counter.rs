@@ -263,6 +263,26 @@ counters! {
         NetDropL4Header = "net_drop_l4_header": "Packets shorter than the shortest header of the transport.",
         NetDropL4Checksum = "net_drop_l4_checksum": "Packets of the transport with a wrong checksum.",
     }
+    "ipsec" {
+        IpsecTxSealed = "ipsec_tx_sealed": "Packets sent protected.",
+        IpsecRxOpened = "ipsec_rx_opened": "Packets received protected, and passed on.",
+        IpsecRxKeepalives = "ipsec_rx_keepalives": "Keepalives of a NAT (RFC 3948) received, dropped.",
+        IpsecRxDummies = "ipsec_rx_dummies": "Dummy packets (RFC 4303 s2.6) received, dropped.",
+        IpsecDropTxMalformed = "ipsec_drop_tx_malformed": "Packets to send whose headers do not fit, or fragments.",
+        IpsecDropTxPolicy = "ipsec_drop_tx_policy": "Packets to send that a policy discards, or that match none.",
+        IpsecDropTxNoAssociation = "ipsec_drop_tx_no_association": "Packets to protect without an association that passes packets.",
+        IpsecDropTxTooBig = "ipsec_drop_tx_too_big": "Packets that no longer fit their buffer or length field once protected.",
+        IpsecDropMalformed = "ipsec_drop_malformed": "Packets whose headers do not fit.",
+        IpsecDropFragment = "ipsec_drop_fragment": "Fragments, of ESP and in clear.",
+        IpsecDropNoAssociation = "ipsec_drop_no_association": "ESP packets of no association, or of one that has ended.",
+        IpsecDropReplay = "ipsec_drop_replay": "ESP packets whose sequence number was seen or is below the window.",
+        IpsecDropIcv = "ipsec_drop_icv": "ESP packets whose integrity check value is wrong.",
+        IpsecDropPadding = "ipsec_drop_padding": "Authenticated packets whose padding is not as it must be.",
+        IpsecDropInner = "ipsec_drop_inner": "Authenticated packets in which no IP packet is.",
+        IpsecDropEcn = "ipsec_drop_ecn": "Packets with a congestion mark on the tunnel, whose sender does not know ECN (RFC 6040).",
+        IpsecDropPolicy = "ipsec_drop_policy": "Packets that a policy discards, that match none, or that came by another association than theirs.",
+        IpsecDropClear = "ipsec_drop_clear": "Packets in clear that should have been protected.",
+    }
     "cores" {
         CoresPolls = "cores_polls": "Iterations of the loop.",
         CoresPollsIdle = "cores_polls_idle": "Iterations of the loop that found nothing to do.",
