@@ -10,7 +10,9 @@ use dpdk_sys::{DSYS_MBUF_RX_LRO, Mbuf, pack_tx_offload};
 use ironwarp_port::dpdk::{
     DpdkPort, Eal, PoolLevels, PortSettings, SealedMbuf, Vdev, ring_pair, ring_pair_of_queues,
 };
-use ironwarp_port::{Burst, Checksum, Frame, Port, RxMeta, SHARED_RSS_KEY, Sealed, Spread, TxMeta};
+use ironwarp_port::{
+    Burst, Checksum, Frame, Port, RxMeta, SHARED_RSS_KEY, Sealed, Spread, TxMeta, TxOffloads,
+};
 use ironwarp_stats::{CoreStats, Counter};
 use vdev_lab::{Lab, Needs, alone, frame, pattern, receive, send};
 
@@ -87,6 +89,40 @@ fn what_a_sender_keeps_the_receiver_cannot_edit() {
         assert_eq!(stats.read(Counter::PortRxCopied), 1);
         drop((kept, arrived));
         assert!(is_full(near.pool_levels()) && is_full(far.pool_levels()));
+    });
+}
+
+/// The checksum is left out between ends that want that, whether the sender keeps its frame or not.
+/// A frame with a complete checksum is verified.
+#[test]
+fn tcp_checksums_are_left_out_between_the_ends_of_a_pair() {
+    alone("tcp_checksums_are_left_out_between_the_ends_of_a_pair", Needs::Nothing, |lab| {
+        let eal = lab.eal(&lab.config());
+        let tcp = TxOffloads::TCP_CHECKSUM | TxOffloads::TCP_CHECKSUM_IPV6;
+        for fast_path in [false, true] {
+            let settings = PortSettings { fast_path, ..small() };
+            let ports = ring_pair(&eal, &settings, [CoreStats::detached(), CoreStats::detached()]);
+            let [mut near, mut far] = ports.unwrap_or_else(|error| panic!("{error}"));
+            let expected = if fast_path { tcp } else { TxOffloads::empty() };
+            assert_eq!((near.caps().tx_offloads, far.caps().tx_offloads), (expected, expected));
+            for (keeps, offloads, arrives) in [
+                (false, tcp, Checksum::Good),
+                (true, tcp, Checksum::Good),
+                (true, TxOffloads::empty(), Checksum::Unknown),
+            ] {
+                let mut plain = near.alloc().expect("a frame");
+                plain.resize(60);
+                plain.bytes_mut().copy_from_slice(&pattern(3, 60));
+                let sent = plain.seal(TxMeta { offloads, ..TxMeta::default() });
+                let kept = keeps.then(|| sent.clone());
+                near.tx_burst(&mut Burst::from_iter([sent]));
+                let arrived = receive(&mut far);
+                let expected = if fast_path { arrives } else { Checksum::Unknown };
+                assert_eq!(arrived[0].rx().l4_checksum, expected, "{fast_path} {keeps} {offloads:?}");
+                assert_eq!(arrived[0].bytes(), pattern(3, 60));
+                drop(kept);
+            }
+        }
     });
 }
 

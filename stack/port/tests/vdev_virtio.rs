@@ -23,8 +23,8 @@ fn card(lab: &Lab, super_segments: bool, stats: &CoreStats) -> (Eal, DpdkPort) {
     open(lab, Vdev::parse(&line).expect("a device"), super_segments, stats)
 }
 
-fn open(lab: &Lab, vdev: Vdev, super_segments: bool, stats: &CoreStats) -> (Eal, DpdkPort) {
-    let settings = PortSettings { super_segments, ..PortSettings::default() };
+fn open(lab: &Lab, vdev: Vdev, fast_path: bool, stats: &CoreStats) -> (Eal, DpdkPort) {
+    let settings = PortSettings { fast_path, ..PortSettings::default() };
     let eal = lab.eal(&lab.config().vdev(vdev.clone()));
     let port = DpdkPort::open(&eal, vdev.name(), &settings, stats.clone());
     (eal, port.unwrap_or_else(|error| panic!("{error}")))

@@ -200,7 +200,7 @@ fn settings(config: &Config) -> PortSettings {
     let ipv6 = config.net.prefixes().is_ok_and(|all| all.iter().any(|prefix| prefix.addr.is_ipv6()));
     PortSettings {
         multicast: ipv6,
-        super_segments: config.stack.fast_path,
+        fast_path: config.stack.fast_path,
         mtu_bytes: port.mtu,
         rx_ring_frames: port.ring_size(),
         tx_ring_frames: port.ring_size(),

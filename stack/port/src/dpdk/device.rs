@@ -420,12 +420,12 @@ impl Setup<'_> {
     /// Returns whether super-segments are received. Of a virtual device alone: a card would wait
     /// for more segments.
     fn merges_segments(&self) -> bool {
-        self.settings.super_segments && self.driver().starts_with(VIRTIO_DRIVER) && self.has_rx(RX_MERGING)
+        self.settings.fast_path && self.driver().starts_with(VIRTIO_DRIVER) && self.has_rx(RX_MERGING)
     }
 
     /// Returns whether the device cuts super-segments that lie in several buffers.
     fn joins_segments(&self) -> bool {
-        self.settings.super_segments && self.info.tx_offload_capa & TX_SEGMENTATION == TX_SEGMENTATION
+        self.settings.fast_path && self.info.tx_offload_capa & TX_SEGMENTATION == TX_SEGMENTATION
     }
 
     fn rss_flows(&self) -> u64 {

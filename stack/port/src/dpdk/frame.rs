@@ -90,17 +90,31 @@ impl MbufFrame {
         (flags & dpdk_sys::DSYS_MBUF_RX_LRO != 0).then(|| unpack_tx_offload(lengths).3)
     }
 
+    /// A frame of a trusted sender: it is correct if it was sent with a request to fill in TCP's
+    /// checksum.
+    #[inline]
+    pub(super) fn accept_partial_checksum(&mut self) {
+        // SAFETY: a live mbuf, owned by `self` alone.
+        let flags = unsafe { (*self.0.as_ptr()).ol_flags };
+        if !tx_offloads(flags).is_empty() {
+            self.set_rx(RxMeta { l4_checksum: Checksum::Good, ..self.rx() });
+        }
+    }
+
     /// Copies bytes and metadata to a frame of one segment. Returns `false` if they do not fit, or
     /// the segments are not as many and as long as the first of them states.
     pub(super) fn copy_to(&self, copy: &mut MbufFrame) -> bool {
         let (mut segment, rx) = (self.0.as_ptr(), self.rx());
-        // SAFETY: a live mbuf.
-        let (len, segments) = unsafe { ((*segment).pkt_len as usize, (*segment).nb_segs) };
+        // SAFETY: a live mbuf, of which nobody writes these fields.
+        let (len, segments, flags) =
+            unsafe { ((*segment).pkt_len as usize, (*segment).nb_segs, (*segment).ol_flags) };
         if len > copy.capacity() {
             return false;
         }
         copy.resize(len);
         copy.set_rx(rx);
+        // SAFETY: a live mbuf, owned by `copy` alone.
+        unsafe { (*copy.0.as_ptr()).ol_flags |= flags & dpdk_sys::DSYS_MBUF_TX_TCP_CKSUM };
         let mut rest = copy.bytes_mut();
         for _ in 0..segments {
             let Some(live) = NonNull::new(segment) else { return false };

@@ -22,7 +22,7 @@ use super::pool::Pool;
 use super::rx_interrupt::QueueInterrupt;
 use super::{DeviceCounts, DpdkError, Eal, MbufFrame, PortSettings, SealedMbuf, Wakes};
 use crate::super_segment::SuperSegment;
-use crate::{Burst, LinkState, Port, PortCaps, WakeSource};
+use crate::{Burst, LinkState, Port, PortCaps, TxOffloads, WakeSource};
 
 /// One queue of one device, with its own receive and transmit pool.
 pub struct DpdkPort {
@@ -30,6 +30,8 @@ pub struct DpdkPort {
     queue: u16,
     /// The driver is called only while the link is up.
     follows_link: bool,
+    /// The end of a ring pair whose frames need no checksum.
+    leaves_checksums_out: bool,
     /// Empty frames, allocated in advance.
     stash: Burst<MbufFrame>,
     pools: QueuePools,
@@ -113,8 +115,26 @@ impl DpdkPort {
 
     fn over(device: Arc<Device>, queue: u16, pools: QueuePools, stats: CoreStats) -> Self {
         let (port, caps, follows_link) = (device.port(), device.caps().clone(), device.follows_link());
-        let (stash, wake_source) = (Burst::new(), None);
-        DpdkPort { port, queue, follows_link, stash, pools, stats, caps, wake_source, device }
+        let (stash, wake_source, leaves_checksums_out) = (Burst::new(), None, false);
+        DpdkPort {
+            port,
+            queue,
+            follows_link,
+            leaves_checksums_out,
+            stash,
+            pools,
+            stats,
+            caps,
+            wake_source,
+            device,
+        }
+    }
+
+    /// The other end is of this library, and nothing in between can damage a frame.
+    pub(super) fn leave_checksums_out(&mut self) {
+        self.leaves_checksums_out = true;
+        self.caps.rx_checksum = true;
+        self.caps.tx_offloads = TxOffloads::TCP_CHECKSUM | TxOffloads::TCP_CHECKSUM_IPV6;
     }
 
     /// Returns whether the device has a link. With memif: whether the peer is connected.
@@ -232,6 +252,10 @@ impl Port for DpdkPort {
         let fresh = into.get(before..).unwrap_or_default();
         if !fresh.iter().all(MbufFrame::is_exclusive) {
             self.make_exclusive(into, before);
+        }
+        if self.leaves_checksums_out {
+            let fresh = into.get_mut(before..).unwrap_or_default();
+            fresh.iter_mut().for_each(MbufFrame::accept_partial_checksum);
         }
     }
 

@@ -3,6 +3,9 @@
 //! Two rings of frame pointers for each queue, one in each direction. A frame is passed without a
 //! copy, unless its sender still holds it; then the receiving port copies it. So frames of one
 //! port's pools appear at the other port, and all parts of the pair live until both ports are gone.
+//!
+//! Nothing between the ends can damage a frame, and both are of this library. So TCP's checksum may
+//! be left out: a frame arrives with the flag that asks a card to fill it in.
 
 use core::ptr::NonNull;
 use std::ffi::CString;
@@ -63,7 +66,14 @@ pub fn ring_pair_of_queues(
     first.keep_link(link.clone());
     second.keep_link(link);
     let [stats_first, stats_second] = stats;
-    Ok([DpdkPort::over_all(first, stats_first), DpdkPort::over_all(second, stats_second)])
+    let ports = |device, stats| {
+        let mut ports = DpdkPort::over_all(device, stats);
+        if settings.fast_path {
+            ports.iter_mut().for_each(DpdkPort::leave_checksums_out);
+        }
+        ports
+    };
+    Ok([ports(first, stats_first), ports(second, stats_second)])
 }
 
 /// The driver's own limit, RTE_PMD_RING_MAX_RX_RINGS.

@@ -23,8 +23,8 @@ pub struct PortSettings {
     /// nothing.
     pub multicast: bool,
     /// Whether segments are joined before they are sent, and received in super-segments, if the
-    /// device supports it.
-    pub super_segments: bool,
+    /// device supports it, and TCP's checksum is left out between the ends of a ring pair.
+    pub fast_path: bool,
     /// What may wake a thread that waits for frames of a queue.
     pub wakes: Wakes,
 }
@@ -53,7 +53,7 @@ impl Default for PortSettings {
             room_bytes: None,
             promiscuous: false,
             multicast: false,
-            super_segments: false,
+            fast_path: false,
             wakes: Wakes::Nothing,
         }
     }
