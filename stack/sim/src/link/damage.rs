@@ -4,10 +4,11 @@ use ironwarp_types::SeededEntropy;
 
 use super::packet::Packet;
 
-/// Changes one byte of a TCP segment's packet. Returns `false` for any other frame.
+/// Changes one byte of a packet of TCP or SCTP. Returns `false` for any other frame.
 ///
-/// A difference within one byte always changes a ones' complement sum (RFC 1071), so a checksum
-/// shows it. Two could cancel: a packet that another link has damaged stays as it is.
+/// A difference within one byte always changes a ones' complement sum (RFC 1071) and a CRC, so a
+/// checksum shows it. Two could cancel in a sum: a packet whose sums another link has damaged stays
+/// as it is.
 pub(super) fn corrupt(frame: &mut [u8], dice: &mut SeededEntropy) -> bool {
     let Some(packet) = Packet::locate(frame) else { return false };
     let Some(covered) = packet.covered() else { return false };

@@ -179,6 +179,29 @@ fn damage_is_seen_or_not_as_it_was_asked_for() {
     }
 }
 
+/// RFC 9260 s6.8: the checksum covers the packet, and with IPv6 nothing before it.
+#[test]
+fn a_packet_of_sctp_is_damaged_where_a_checksum_shows_it() {
+    let mut link = link(LinkConfig { corrupt_ppm: 1_000_000, ..LinkConfig::ideal() });
+    for (v6, tagged) in KINDS {
+        let l3 = if tagged { 18 } else { 14 };
+        let (protocol, covered_from) = if v6 { (l3 + 6, l3 + 40) } else { (l3 + 9, l3) };
+        let mut packet = segment(v6, tagged);
+        packet[protocol] = 132;
+        if !v6 {
+            packet[l3 + 10..l3 + 12].fill(0);
+            let sum = checksum(0, &packet[l3..l3 + 20]);
+            packet[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
+        }
+        for _ in 0..500 {
+            let mut damaged = packet.clone();
+            assert_eq!(link.offer(Nanos(0), &mut damaged).len(), 1);
+            let changed: Vec<usize> = (0..packet.len()).filter(|at| damaged[*at] != packet[*at]).collect();
+            assert!(changed.len() == 1 && changed[0] >= covered_from, "v6 {v6}: {changed:?}");
+        }
+    }
+}
+
 /// RFC 9293 s3.7: a receiver takes the bytes of a stream in any segments.
 #[test]
 fn regrouped_segments_have_the_same_bytes_and_right_checksums() {

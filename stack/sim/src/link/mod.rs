@@ -50,8 +50,8 @@ pub struct LinkConfig {
     pub reorder_ppm: u32,
     /// The largest such delay, uniformly distributed.
     pub reorder_by: Nanos,
-    /// Frames that are damaged detectably: one byte of a TCP segment. Other frames are lost
-    /// instead, as the link's own check would drop them.
+    /// Frames that are damaged detectably: one byte of a packet of TCP or SCTP. Other frames are
+    /// lost instead, as the link's own check would drop them.
     pub corrupt_ppm: u32,
     /// TCP segments whose payload is damaged so that every checksum up to TCP's still matches.
     pub corrupt_unseen_ppm: u32,

@@ -70,19 +70,19 @@ impl Packet {
         (payload >= self.l4 + 20 && payload <= self.end).then_some(payload..self.end)
     }
 
-    /// Returns the bytes that a checksum covers: all of a TCP segment's packet except fields of an
-    /// IPv6 header (RFC 8200 s8.1).
+    /// Returns the bytes that a checksum covers: all of the packet with TCP or SCTP, except what
+    /// none covers of an IPv6 header (RFC 8200 s8.1, RFC 9260 s6.8).
     pub(super) fn covered(&self) -> Option<Range<usize>> {
-        if self.protocol != Some(PROTOCOL_TCP) {
-            return None;
-        }
-        match self.version {
-            Version::V4 => Some(self.l3..self.end),
-            Version::V6 => Some(self.l3 + 8..self.end),
+        match (self.protocol?, self.version) {
+            (PROTOCOL_TCP | PROTOCOL_SCTP, Version::V4) => Some(self.l3..self.end),
+            (PROTOCOL_TCP, Version::V6) => Some(self.l3 + 8..self.end),
+            (PROTOCOL_SCTP, Version::V6) => Some(self.l4..self.end),
+            _ => None,
         }
     }
 
-    /// Returns whether the checksums of a TCP packet match (RFC 9293 s3.1, RFC 8200 s8.1).
+    /// Returns whether the sums of a packet match: that of the IPv4 header, and TCP's (RFC 9293
+    /// s3.1, RFC 8200 s8.1).
     pub(super) fn sums_hold(&self, frame: &[u8]) -> bool {
         let (Some(header), Some(segment)) = (frame.get(self.l3..self.l4), frame.get(self.l4..self.end))
         else {
@@ -95,7 +95,7 @@ impl Packet {
         let pseudo_header = addresses.unwrap_or_default().as_chunks::<2>().0.iter();
         let addresses_sum = pseudo_header.map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>();
         let start = addresses_sum + u64::from(PROTOCOL_TCP) + segment.len() as u64;
-        header_holds && checksum(start, segment) == 0
+        header_holds && (self.protocol != Some(PROTOCOL_TCP) || checksum(start, segment) == 0)
     }
 
     /// Returns whether a router may report that it is too large: it is not an ICMP message
@@ -148,4 +148,5 @@ const ETHERTYPE_VLAN: u16 = 0x8100;
 const ETHERTYPE_SERVICE_VLAN: u16 = 0x88a8;
 const PROTOCOL_ICMP: u8 = 1;
 const PROTOCOL_TCP: u8 = 6;
+const PROTOCOL_SCTP: u8 = 132;
 pub(super) const PROTOCOL_ICMPV6: u8 = 58;
