@@ -563,6 +563,23 @@ fn the_addresses_of_a_peer_are_bounded() {
     assert_eq!(node.sctp.resource_usage().flows, 8);
 }
 
+/// A peer may fail over to an address before our route to it is found. What it sends then is
+/// answered over that route only.
+#[test]
+fn a_route_to_an_address_is_asked_for_again_soon_and_then_less_often() {
+    let mut node = Node::new(2, both_links(2));
+    node.listen();
+    let (tag, cookie) = Peer::cookie(&mut node, &listing(&[[10, 1, 0, 1]]));
+    node.receive(&Route::v4(1, 2).packet(132, &echo(tag, &cookie)));
+    assert!(node.sctp.pop_unrouted().is_some());
+    for wait_ms in [10, 20, 40] {
+        node.pass(Nanos::from_millis(wait_ms / 2));
+        assert!(node.sctp.pop_unrouted().is_none(), "{wait_ms} ms");
+        node.pass(Nanos::from_millis(wait_ms));
+        assert!(node.sctp.pop_unrouted().is_some(), "{wait_ms} ms");
+    }
+}
+
 /// RFC 9260 s3.3.10.11 and s3.3.3: addresses of the wrong length end the attempt.
 #[test]
 fn a_short_address_parameter_is_refused() {

@@ -24,7 +24,7 @@ use crate::packet::{Chunk, Init, Parameter, RawChunk};
 use crate::paths::{PATHS_MAX, PathState};
 
 /// How long an address waits until its route is asked for again: at first, and at most.
-pub(crate) const ROUTE_INTERVAL: Nanos = Nanos::from_secs(1);
+pub(crate) const ROUTE_INTERVAL: Nanos = Nanos::from_millis(10);
 const ROUTE_INTERVAL_MAX: Nanos = Nanos::from_secs(60);
 
 /// Addresses of a peer.
@@ -54,7 +54,7 @@ pub struct PathInfo {
 impl<P: Port> Sctp<P> {
     /// Returns an association that has established, with addresses of its peer that have no route,
     /// and the one of the set-up. Those that get none with [`Sctp::add_route`] are returned again
-    /// after a second, and then less and less often.
+    /// after 10 ms, and then less and less often.
     pub fn pop_unrouted(&mut self) -> Option<(ConnId, Addresses)> {
         loop {
             let slot = self.shared.unrouted.pop()?;
