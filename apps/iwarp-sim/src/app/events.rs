@@ -60,6 +60,7 @@ impl App {
             }
             Event::LastWqeReached { .. } => on_last_receive(&mut oracle.sessions[number].sides[side]),
             Event::QueuePairFatal { .. } => on_fatal(&oracle.sessions[number], side),
+            Event::Path { .. } if !self.plan.config.fabrics.is_empty() => Ok(()),
             Event::Disconnected { reason, .. } => on_disconnected(now, &mut oracle, number, side, reason),
             _ => Err(format!("unexpected event: {event:?}")),
         };
@@ -235,7 +236,9 @@ fn on_disconnected(
     };
     let left_alone = left(session.sides[1 - side].stage);
     session.any_end_allowed |= !planned && undetected_corruption;
-    if planned || undetected_corruption || (left_alone && session.any_end_allowed) {
+    let gives_up = session.plan.may_be_cut_off && is_cut_off;
+    session.any_end_allowed |= gives_up;
+    if planned || gives_up || undetected_corruption || (left_alone && session.any_end_allowed) {
         return Ok(());
     }
     Err(format!("the connection ended in {was:?} by {reason:?}, with work left"))
@@ -251,6 +254,7 @@ fn of_queue_pair(event: &Event) -> Option<(QueuePair, u8)> {
         Event::CommunicationEstablished { qp } => Some((*qp, 6)),
         Event::QueuePairFatal { qp } => Some((*qp, 7)),
         Event::LastWqeReached { qp } => Some((*qp, 8)),
+        Event::Path { qp, .. } => Some((*qp, 9)),
         _ => None,
     }
 }

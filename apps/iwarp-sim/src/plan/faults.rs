@@ -1,5 +1,7 @@
 //! Draws the faults and their times.
 
+use core::ops::Range;
+
 use ironwarp_sim::{Bursts, LinkConfig};
 use ironwarp_types::{Nanos, SeededEntropy};
 
@@ -38,6 +40,9 @@ kinds! {
         Regroup,
     }
 }
+
+/// Longer than SCTP tries with eleven timeouts of 400 ms at most.
+const CUT_OFF_TIME: Nanos = Nanos::from_secs(6);
 
 impl Plan {
     pub(super) fn draw_faults(&mut self, rng: &mut SeededEntropy) {
@@ -79,12 +84,7 @@ impl Plan {
             let start = Nanos(rng.below(self.heal_at.0));
             let end = (start + Nanos(log_uniform(rng, 16, 27))).min(self.heal_at);
             let when = start + Nanos(rng.below((end - start).0 + 1));
-            for direction in [0, 1] {
-                let after = self.bad_link(cable, rng);
-                let config = LinkConfig { is_down: true, ..after.clone() };
-                self.timeline.push((start, Change::Link { cable, direction, config }));
-                self.timeline.push((end, Change::Link { cable, direction, config: after }));
-            }
+            self.change_for(cable, 0..2, (start, end), |link| link.is_down = true, rng);
             self.timeline.push((when, Change::Restart { host }));
         }
     }
@@ -101,15 +101,60 @@ impl Plan {
         for cable in 0..self.cables.len() {
             let start = Nanos(rng.below(20_000_000));
             let directions = [0..1, 1..2, 0..2][rng.below(3) as usize].clone();
-            for direction in directions {
-                let after = self.bad_link(cable, rng);
-                let config = LinkConfig { is_down: true, ..after.clone() };
-                self.timeline.push((start, Change::Link { cable, direction, config }));
-                self.timeline.push((outage, Change::Link { cable, direction, config: after }));
-            }
+            self.change_for(cable, directions, (start, outage), |link| link.is_down = true, rng);
         }
         for session in &mut self.sessions {
             session.start = Nanos(rng.below(outage.0 / 4));
+        }
+    }
+
+    /// Cuts the networks of hosts that are on two. In a third of the seeds one or both are cut for
+    /// a time. In the others the cut is longer than SCTP tries: associations survive if it is of
+    /// one network, and may end if it is of both.
+    pub(super) fn draw_cuts(&mut self, rng: &mut SeededEntropy) {
+        let (begin, kind) = (self.heal_at, rng.below(3));
+        if kind == 0 {
+            self.heal_at += Nanos(log_uniform(rng, 26, 30));
+            for network in [0, 1, rng.below(2) as usize] {
+                let start = Nanos(rng.below(self.heal_at.0));
+                let end = start + Nanos(log_uniform(rng, 20, 29));
+                self.cut(network, (start, end), rng);
+            }
+            let start = Nanos(rng.below(begin.0));
+            let end = start + Nanos(log_uniform(rng, 20, 29));
+            (0..self.networks).for_each(|network| self.cut(network, (start, end), rng));
+        } else {
+            self.heal_at += CUT_OFF_TIME;
+            let (start, one) = (Nanos(rng.below(begin.0)), rng.below(2) as usize);
+            let cut = if kind == 1 { one..one + 1 } else { 0..self.networks };
+            cut.for_each(|network| self.cut(network, (start, self.heal_at), rng));
+            self.sessions.iter_mut().for_each(|session| session.may_be_cut_off = kind == 2);
+        }
+        for host in &mut self.hosts {
+            let sctp = &mut host.config.sctp;
+            (sctp.rto_initial, sctp.rto_max) = (Nanos::from_millis(50), Nanos::from_millis(400));
+            sctp.association_retries = if kind == 0 { 30 } else { 10 };
+        }
+    }
+
+    /// Cuts a network for one host or all. One host may notice that its link is down.
+    fn cut(&mut self, network: usize, (start, end): (Nanos, Nanos), rng: &mut SeededEntropy) {
+        let end = end.min(self.heal_at);
+        if rng.chance(300_000) {
+            let host = rng.below(self.hosts.len() as u64) as usize;
+            self.timeline.push((start, Change::Carrier { host, network, up: false }));
+            self.timeline.push((end, Change::Carrier { host, network, up: true }));
+            return;
+        }
+        let all = self.cables_of(network);
+        let one = all.start + rng.below(all.len() as u64) as usize;
+        let cables = if rng.chance(500_000) { all } else { one..one + 1 };
+        for changed in cables {
+            // Nothing else changes the cable meanwhile.
+            self.timeline.retain(|(at, change)| {
+                !matches!(change, Change::Link { cable, .. } if *cable == changed && start < *at && *at < end)
+            });
+            self.change_for(changed, 0..2, (start, end), |link| link.is_down = true, rng);
         }
     }
 
@@ -195,13 +240,25 @@ impl Plan {
             let start = Nanos(rng.below(self.heal_at.0));
             let end = (start + Nanos(log_uniform(rng, 14, 26))).min(self.heal_at);
             let directions = [0..1, 1..2, 0..2][rng.below(3) as usize].clone();
-            for direction in directions {
-                let after = self.bad_link(cable, rng);
-                let mut config = after.clone();
-                gap(&mut config, end);
-                self.timeline.push((start, Change::Link { cable, direction, config }));
-                self.timeline.push((end, Change::Link { cable, direction, config: after }));
-            }
+            self.change_for(cable, directions, (start, end), |link| gap(link, end), rng);
+        }
+    }
+
+    /// Changes directions of a cable for a time.
+    fn change_for(
+        &mut self,
+        cable: usize,
+        directions: Range<usize>,
+        (start, end): (Nanos, Nanos),
+        change: impl Fn(&mut LinkConfig),
+        rng: &mut SeededEntropy,
+    ) {
+        for direction in directions {
+            let after = self.bad_link(cable, rng);
+            let mut config = after.clone();
+            change(&mut config);
+            self.timeline.push((start, Change::Link { cable, direction, config }));
+            self.timeline.push((end, Change::Link { cable, direction, config: after }));
         }
     }
 

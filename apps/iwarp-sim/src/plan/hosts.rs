@@ -1,5 +1,6 @@
 //! Draws hosts, cables and sessions from a seed.
 
+use ironwarp::config::{FabricConfig, NetSettings};
 use ironwarp::{Config, Extensions};
 use ironwarp_port::TxOffloads;
 use ironwarp_port::memory::MemoryConfig;
@@ -58,7 +59,7 @@ impl Plan {
         params: &ScenarioParams,
         rng: &mut SeededEntropy,
     ) -> Config {
-        let addresses = self.common.addresses(number);
+        let addresses = self.common.addresses(0, number);
         let mut config = match Config::in_memory(&addresses[0]) {
             Ok(config) => config,
             Err(error) => unreachable!("the address is valid: {error}"),
@@ -121,6 +122,19 @@ impl Plan {
                 queue_bytes: 1 << (19 + rng.below(3)),
                 ..LinkConfig::default()
             });
+        }
+    }
+
+    /// Puts all hosts on a second network, whose cables differ from those of the first.
+    pub(super) fn draw_second_network(&mut self, rng: &mut SeededEntropy) {
+        self.draw_cables(rng);
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            let config = &mut host.config;
+            let (address, addresses) = (None, self.common.addresses(1, number));
+            let net = NetSettings { address, addresses, ..config.net.clone() };
+            config.fabrics.push(FabricConfig { port: config.port.clone(), net });
+            config.sctp.multihoming = true;
+            config.sctp.heartbeat_interval = Nanos::from_millis(50 + rng.below(500));
         }
     }
 
@@ -234,6 +248,13 @@ impl Plan {
 }
 
 impl HostPlan {
+    /// Its device on a network.
+    pub fn device_on(&self, network: usize) -> MemoryConfig {
+        let mut device = self.device.clone();
+        device.mac.0[4] = network as u8;
+        device
+    }
+
     pub(super) fn placement(&self) -> Placement {
         if self.config.ddp.place_out_of_order { Placement::OutOfOrder } else { Placement::InOrder }
     }

@@ -12,6 +12,8 @@ mod scenario;
 mod session;
 mod settings;
 
+use core::ops::Range;
+
 use ironwarp::Config;
 use ironwarp_port::memory::MemoryConfig;
 use ironwarp_sim::LinkConfig;
@@ -32,8 +34,10 @@ pub struct Plan {
     pub hosts: Vec<HostPlan>,
     /// Whether the hosts are connected by a switch; two hosts may have a direct cable instead.
     pub switched: bool,
-    /// One cable per host with a switch, otherwise one in total: each without faults and the same
-    /// in both directions.
+    /// The networks that all hosts are on. The second one is the second fabric of each host.
+    pub networks: usize,
+    /// One cable per host with a switch, otherwise one in total, for each network in turn: each
+    /// without faults and the same in both directions.
     pub cables: Vec<LinkConfig>,
     /// The hostile host, whose number follows that of the last host.
     pub hostile: Option<HostilePlan>,
@@ -116,6 +120,8 @@ pub(crate) enum Change {
     Clock { host: usize, ahead: Nanos },
     /// A host's transmit ring accepts this many frames of a burst.
     TxBurst { host: usize, frames: u64 },
+    /// A host loses its link to a network, and notices it, or gets it back.
+    Carrier { host: usize, network: usize, up: bool },
 }
 
 impl Plan {
@@ -137,6 +143,7 @@ impl Plan {
             seed: rng.next_u64(),
             hosts: Vec::new(),
             switched,
+            networks: params.networks,
             cables: Vec::new(),
             hostile: None,
             sessions: Vec::new(),
@@ -161,6 +168,9 @@ impl Plan {
         }
         plan.draw_longest_timeouts();
         plan.draw_cables(&mut rng);
+        if plan.networks > 1 {
+            plan.draw_second_network(&mut rng);
+        }
         match scenario {
             Scenario::Atomics => plan.draw_sessions_on_words(&mut rng),
             _ => plan.draw_sessions(&params, &mut rng),
@@ -173,6 +183,9 @@ impl Plan {
         plan.draw_faults(&mut rng);
         if scenario == Scenario::Atomics {
             plan.exempt_server_from_restart();
+        }
+        if scenario == Scenario::TwoLinks {
+            plan.draw_cuts(&mut rng);
         }
         if scenario == Scenario::Stalls {
             plan.draw_stalls(&mut rng);
@@ -194,6 +207,12 @@ impl Plan {
             let longest = usize::from(host.device.mtu_bytes) * rng.below(17) as usize;
             host.device.rx_frame_bytes = longest.min(SUPER_SEGMENT_BYTES_MAX);
         }
+    }
+
+    /// The cables of a network.
+    pub fn cables_of(&self, network: usize) -> Range<usize> {
+        let count = self.cables.len() / self.networks;
+        network * count..(network + 1) * count
     }
 
     /// The largest packet that any host sends.

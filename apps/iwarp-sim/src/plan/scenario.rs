@@ -83,6 +83,11 @@ kinds! {
             "segments joined to super-segments, cut elsewhere than between FPDUs, and damaged", |_, _| ()),
         Sctp => ("sctp", "a random half of all faults, over SCTP", |_, _| ()),
         SctpAll => ("sctp-all", "what other scenarios do, over SCTP: a seed is of one of them", |_, _| ()),
+        TwoLinks => ("two-links",
+            "associations of SCTP over two networks: one cut or both, for a time or for longer than SCTP tries",
+            |params, _| {
+            (params.networks, params.tight_limits) = (2, false);
+        }),
     }
 }
 
@@ -147,6 +152,8 @@ pub struct ScenarioParams {
     pub abuses_tcp: bool,
     /// Whether hosts disappear without closing their connections.
     pub drops_contexts: bool,
+    /// The networks that all hosts are on, each with cables of its own.
+    pub networks: usize,
 }
 
 impl Scenario {
@@ -167,7 +174,7 @@ impl Scenario {
         let (count, at) = (OVER_SCTP.len() as u64, seed % OVER_SCTP.len() as u64);
         match self {
             Scenario::SctpAll => (OVER_SCTP[at as usize], seed / count, TransportKind::Sctp),
-            Scenario::Sctp => (self, seed, TransportKind::Sctp),
+            Scenario::Sctp | Scenario::TwoLinks => (self, seed, TransportKind::Sctp),
             _ => (self, seed, TransportKind::Tcp),
         }
     }
@@ -191,6 +198,7 @@ impl Scenario {
         };
         let mut params = ScenarioParams {
             hosts,
+            networks: 1,
             sessions: 1 + rng.below(8),
             ops: 200 + rng.below(1_000),
             bytes: 200_000 + rng.below(4_000_000),
@@ -213,6 +221,7 @@ impl Scenario {
             Scenario::Reorder => vec![Reorder, Duplicate, Jitter, Loss],
             Scenario::Outage => vec![Outage, Pause, Mtu, Loss, Jitter],
             Scenario::SlowStarts => vec![Loss, Jitter, Duplicate, Reorder],
+            Scenario::TwoLinks => vec![Loss, Jitter, Duplicate, Reorder, Corrupt],
             Scenario::Stalls => vec![Loss, Jitter, SlowReader, Allocation],
             Scenario::Corrupt => vec![Corrupt, UndetectedCorruption, Truncate, Loss],
             Scenario::Starved => vec![TxRing, Allocation, SlowReader, SmallQueue, Loss],

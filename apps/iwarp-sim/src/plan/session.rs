@@ -98,6 +98,8 @@ pub struct SessionPlan {
     pub grant_ppm: u32,
     /// Whether there are more sessions than a host allows connections.
     pub over_limits: bool,
+    /// Whether links may be cut for longer than its transport tries.
+    pub may_be_cut_off: bool,
     /// What it carries, if not what all connections of its hosts do.
     pub extensions: Option<Extensions>,
     /// Its operations on the words of its responder, in place of other ones.

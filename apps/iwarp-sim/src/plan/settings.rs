@@ -57,9 +57,9 @@ impl CommonConfig {
         self.vary_config && self.rtr_kind == RtrKind::Read
     }
 
-    /// A host's addresses as text, the primary one first.
-    pub fn addresses(&self, number: usize) -> Vec<String> {
-        let [v4, v6] = addresses_of(number);
+    /// A host's addresses in a network as text, the primary one first.
+    pub fn addresses(&self, network: usize, number: usize) -> Vec<String> {
+        let [v4, v6] = addresses_in(network, number);
         let v4 = self.v4.then(|| format!("{}/24", v4.ip()));
         let v6 = self.v6.then(|| format!("{}/64", v6.ip()));
         v4.into_iter().chain(v6).collect()
@@ -113,10 +113,14 @@ fn vary_tcp(config: &mut Config, rng: &mut SeededEntropy) {
     tcp.keep_alive = rng.chance(300_000).then_some(KeepAlive { idle, interval, probes });
 }
 
-/// A host's addresses of both families, with port 0.
+/// A host's addresses of both families in the first network, with port 0.
 pub fn addresses_of(number: usize) -> [SocketAddr; 2] {
+    addresses_in(0, number)
+}
+
+fn addresses_in(network: usize, number: usize) -> [SocketAddr; 2] {
     let last = number as u16 + 1;
-    let v4 = IpAddr::V4(Ipv4Addr::new(10, 0, 0, last as u8));
-    let v6 = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
+    let v4 = IpAddr::V4(Ipv4Addr::new(10, 0, network as u8, last as u8));
+    let v6 = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, network as u16, 0, 0, 0, last));
     [SocketAddr::new(v4, 0), SocketAddr::new(v6, 0)]
 }

@@ -3,7 +3,6 @@
 use ironwarp::Stack;
 use ironwarp_port::memory::{MemoryConfig, MemoryControl, MemoryPort};
 use ironwarp_sim::SimNet;
-use ironwarp_types::MacAddr;
 
 use super::host_clock::HostClock;
 use super::{Host, Switch, World};
@@ -19,12 +18,16 @@ impl World {
         let mut net = SimNet::new(plan.seed);
         net.set_loop_time(plan.loop_time);
         let oracle = Oracle::new(plan);
-        let (mut ports, mut devices, mut host_queues) = (Vec::new(), Vec::new(), Vec::new());
-        for host in &plan.hosts {
-            let (id, queues) = net.add_port_of_queues(&host.device, host.cores());
-            ports.push(id);
-            devices.push(queues.iter().map(MemoryPort::control).collect::<Vec<_>>());
-            host_queues.push(queues);
+        let count = plan.hosts.len();
+        let (mut ports, mut devices) = (Vec::new(), vec![Vec::new(); count]);
+        let mut host_queues: Vec<Vec<_>> = plan.hosts.iter().map(|_| Vec::new()).collect();
+        for network in 0..plan.networks {
+            for (number, host) in plan.hosts.iter().enumerate() {
+                let (id, queues) = net.add_port_of_queues(&host.device_on(network), host.cores());
+                ports.push(id);
+                devices[number].extend(queues.iter().map(MemoryPort::control));
+                host_queues[number].push(queues);
+            }
         }
         let mut hostile_port = None;
         if let Some(hostile) = &plan.hostile {
@@ -44,14 +47,14 @@ impl World {
             cables: Vec::new(),
             plan: plan.clone(),
         };
-        world.connect_links();
+        (0..plan.networks).for_each(|network| world.connect_links(network));
         world.watch();
         for (number, queues) in host_queues.into_iter().enumerate() {
             world.add_host(number, queues).map_err(|error| format!("host {number}: {error}"))?;
         }
         if let (Some(hostile), Some(port)) = (&plan.hostile, hostile_port) {
             let node = Hostile::new(plan, hostile, port, &world.oracle);
-            world.net.add_node(Box::new(node), &[world.ports[plan.hosts.len()]]);
+            world.net.add_node(Box::new(node), &world.ports[count * plan.networks..]);
         }
         Ok(world)
     }
@@ -59,7 +62,7 @@ impl World {
     /// Checks every frame that a host sends. A frame from a switch may have been damaged on its way
     /// there.
     fn watch(&mut self) {
-        let hosts = self.ports[..self.plan.hosts.len()].to_vec();
+        let hosts = self.ports[..self.plan.hosts.len() * self.plan.networks].to_vec();
         let mut frame_checker = FrameChecker::new(self.plan.mtu_max(), self.plan.has(Fault::Mtu));
         (frame_checker.startup_may_change, frame_checker.checks_messages) =
             (self.plan.undetected_corruption, !self.plan.undetected_corruption);
@@ -71,36 +74,42 @@ impl World {
         ));
     }
 
-    /// A cable from each host to a switch, or one between two hosts.
-    fn connect_links(&mut self) {
+    /// A cable from each host to the switch of a network, or one between two hosts.
+    fn connect_links(&mut self, network: usize) {
         let plan = &self.plan;
+        let (cables, ports) = (plan.cables_of(network), &self.ports[network * plan.hosts.len()..]);
+        let cables = &plan.cables[cables];
         if !plan.switched {
-            let config = plan.cables[0].clone();
-            self.cables.push(self.net.connect(self.ports[0], self.ports[1], config));
+            self.cables.push(self.net.connect(ports[0], ports[1], cables[0].clone()));
             return;
         }
         let (mut switch_ports, mut ids) = (Vec::new(), Vec::new());
-        for (number, cable) in plan.cables.iter().enumerate() {
+        for (port_id, cable) in ports.iter().zip(cables) {
             let (id, port) = self.net.add_port(&switch_port(plan.mtu_max()));
-            self.cables.push(self.net.connect(self.ports[number], id, cable.clone()));
+            self.cables.push(self.net.connect(*port_id, id, cable.clone()));
             switch_ports.push(port);
             ids.push(id);
         }
-        let devices = plan.hosts.iter().map(|host| &host.device);
-        let devices = devices.chain(plan.hostile.iter().map(|hostile| &hostile.device));
-        let macs: Vec<MacAddr> = devices.map(|device| device.mac).collect();
+        let macs = plan.hosts.iter().map(|host| host.device_on(network).mac);
+        let macs = macs.chain(plan.hostile.iter().map(|hostile| hostile.device.mac)).collect();
         self.net.add_node(Box::new(Switch::new(switch_ports, macs)), &ids);
     }
 
-    fn add_host(&mut self, number: usize, queues: Vec<MemoryPort>) -> Result<(), String> {
+    /// Adds a host with the queues of its device on each network.
+    fn add_host(&mut self, number: usize, queues: Vec<Vec<MemoryPort>>) -> Result<(), String> {
         let plan = &self.plan.hosts[number];
-        let builder = Stack::builder(plan.config.clone());
+        let mut queues = queues.into_iter();
+        let first = queues.next().unwrap_or_default();
+        let builder =
+            queues.fold(Stack::builder(plan.config.clone()), |all, queues| all.add_memory_ports(queues));
         let clock = HostClock::new(self.net.clock());
-        let built = builder.build_replayable_cores(queues, clock.clone(), plan.secret);
+        let built = builder.build_replayable_cores(first, clock.clone(), plan.secret);
         let built = built.map_err(text)?;
         let app = App::new(number, &built.0, plan, &self.plan.common, &self.oracle).map_err(text)?;
         let host = SharedNode::new(Host::new(number, clock, built, app, &self.oracle, plan));
-        self.hosts.push((self.net.add_node(Box::new(host.clone()), &[self.ports[number]]), host));
+        let ports = self.ports.iter().skip(number).step_by(self.plan.hosts.len()).copied();
+        let ports: Vec<_> = ports.take(self.plan.networks).collect();
+        self.hosts.push((self.net.add_node(Box::new(host.clone()), &ports), host));
         Ok(())
     }
 }

@@ -41,12 +41,13 @@ pub struct World {
     net: SimNet<Box<dyn Node>>,
     oracle: SharedOracle,
     hosts: Vec<(NodeId, SharedNode<Host>)>,
+    /// The ports of the hosts, for each network in turn.
     ports: Vec<PortId>,
-    /// The queues of each host's device.
+    /// The queues of each host's devices, for each network in turn.
     devices: Vec<Vec<MemoryControl>>,
     /// Free buffers of each queue at the start.
     pools: Vec<Vec<PoolLevels>>,
-    /// The links of each cable, one per direction.
+    /// The links of each cable of the plan, one per direction.
     cables: Vec<[LinkId; 2]>,
     plan: Plan,
 }
@@ -87,6 +88,12 @@ impl World {
             Change::Allocations { host, left } => {
                 self.on_queues(*host, |queue| queue.allow_allocations(*left))
             }
+            Change::Carrier { host, network, up } => {
+                let cores = self.plan.hosts[*host].cores();
+                let queues = self.devices[*host].iter().skip(network * cores).take(cores);
+                queues.for_each(|queue| queue.set_link(*up));
+                self.net.wake(self.hosts[*host].0);
+            }
             Change::TxBurst { host, frames } => self.on_queues(*host, |queue| queue.limit_tx_burst(*frames)),
             Change::Stall { host, core, until } => {
                 self.hosts[*host].1.borrow_mut().cores.stall(*core, *until)
@@ -114,6 +121,7 @@ impl World {
         for device in self.devices.iter().flatten() {
             device.allow_allocations(u64::MAX);
             device.limit_tx_burst(u64::MAX);
+            device.set_link(true);
         }
         let mut oracle = self.oracle.borrow_mut();
         (oracle.faulty, oracle.healed_at) = (false, self.net.now());
@@ -170,15 +178,20 @@ impl World {
         if self.net.frames_in_flight() > 0 {
             return Err(format!("{} frames are still in flight", self.net.frames_in_flight()));
         }
-        for (number, device) in self.devices.iter().enumerate() {
-            let counts = device.iter().map(MemoryControl::counts);
+        let hosts = self.hosts.len();
+        for (place, port) in self.ports.iter().take(hosts * self.plan.networks).enumerate() {
+            let (network, number) = (place / hosts, place % hosts);
+            let cores = self.plan.hosts[number].cores();
+            let device = self.devices[number].iter().skip(network * cores).take(cores);
+            let counts = device.map(MemoryControl::counts);
+            let cables = self.plan.cables_of(network);
             let [there, back] =
-                self.cables[number % self.cables.len()].map(|link| self.net.link(link).counts());
+                self.cables[cables.start + number % cables.len()].map(|link| self.net.link(link).counts());
             // A cable starts at its host; a direct cable ends at the second host.
-            let (sent, came) = if number < self.cables.len() { (there, back) } else { (back, there) };
-            let left: u64 = counts.clone().map(|one| one.tx_frames - one.tx_too_long).sum();
+            let (sent, came) = if number < cables.len() { (there, back) } else { (back, there) };
+            let left: u64 = counts.clone().map(|one| one.tx_delivered).sum();
             let received: u64 = counts.map(|one| one.rx_frames).sum();
-            let entered = received + self.net.refused_frames(self.ports[number]);
+            let entered = received + self.net.refused_frames(*port);
             let offered = sent.offered + sent.regrouped_from - sent.regrouped_to;
             if left != offered || entered != came.sent + sent.answered {
                 return Err(format!("host {number}: {left} left, {entered} entered, {sent:?} {came:?}"));

@@ -54,6 +54,7 @@ impl MemoryControl {
         let (tx, rx) = (&self.knobs, self.to_port.knobs());
         MemoryCounts {
             tx_frames: read(&tx.taken),
+            tx_delivered: read(&tx.delivered),
             tx_offloads_refused: read(&tx.offloads_refused),
             tx_too_long: read(&tx.too_long),
             rx_frames: read(&rx.delivered),
@@ -83,6 +84,8 @@ impl MemoryControl {
 pub struct MemoryCounts {
     /// Frames that the transmit ring took.
     pub tx_frames: u64,
+    /// Frames that entered the receive ring of the peer.
+    pub tx_delivered: u64,
     /// Frames that asked for an offload the port does not claim; they left with a wrong checksum.
     pub tx_offloads_refused: u64,
     /// Frames dropped because their packet was longer than the MTU.
