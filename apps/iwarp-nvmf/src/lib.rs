@@ -6,6 +6,7 @@
 //! | [`target`] | subsystems, controllers, queues and commands, without a network |
 //! | [`backend`] | memory, null, files and block devices by io_uring |
 //! | [`transport`] | a reactor for each core: RDMA connections, data buffers |
+//! | [`auth`] | what in-band authentication computes, and secrets |
 //! | [`config`], [`serve`], [`namespaces`] | a whole target from a TOML file, and its namespaces from a changed one |
 //! | [`open`] | opens and checks what the blocks of namespaces are in |
 //! | [`identities`] | serial numbers and UUIDs that stay |
@@ -18,6 +19,7 @@
 //! Sources: NVM Express Base 1.4, NVM Express over Fabrics 1.1, NVMe RDMA transport.
 #![deny(unsafe_code)]
 
+pub mod auth;
 pub mod backend;
 pub mod config;
 pub mod host;
@@ -84,6 +86,9 @@ pub enum NvmfError {
     /// A connection ended, or was not established.
     #[error("the connection ended: {0}")]
     Ended(String),
+    /// The host cannot be authenticated, or the controller cannot.
+    #[error("authentication: {0}")]
+    Authentication(String),
     /// A command failed.
     #[error("{command}: {status}")]
     Command {

@@ -5,6 +5,7 @@
 //! bytes. Names are those of the NVM Express Base Specification 1.4, NVM Express over Fabrics 1.1
 //! and the RDMA transport. Sizes are asserted.
 
+pub mod auth;
 pub mod fabrics;
 pub mod identify;
 pub mod log_page;

@@ -84,6 +84,8 @@ statuses! {
     CONNECT_INVALID_PARAMETERS = 0x182 | DO_NOT_RETRY, "Connect Invalid Parameters";
     /// 184h.
     CONNECT_INVALID_HOST = 0x184 | DO_NOT_RETRY, "Connect Invalid Host";
+    /// 191h.
+    AUTHENTICATION_REQUIRED = 0x191 | DO_NOT_RETRY, "Authentication Required";
     /// 280h.
     WRITE_FAULT = 0x280, "Write Fault";
     /// 281h.
