@@ -6,11 +6,16 @@
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use uuid::Uuid;
+use zeroize::Zeroizing;
 
+use crate::auth::{AuthPolicy, Group, Hash, HostSecrets, Secret};
 use crate::wire::fabrics::{DISCOVERY_NQN, NQN_BYTES_MAX};
 
 /// The configuration of a target.
@@ -27,6 +32,12 @@ pub struct TargetConfig {
     /// Sizes.
     #[serde(default)]
     pub limits: LimitsConfig,
+    /// How hosts with secrets are authenticated.
+    #[serde(default)]
+    pub authentication: AuthenticationConfig,
+    /// The secrets of hosts, with those of the file of `authentication`.
+    #[serde(default, rename = "host")]
+    pub hosts: Vec<HostConfig>,
     /// The subsystems.
     #[serde(rename = "subsystem")]
     pub subsystems: Vec<SubsystemConfig>,
@@ -93,6 +104,63 @@ impl Default for LimitsConfig {
             contended_timeout_ms: 5_000,
             disk_timeout_ms: 30_000,
         }
+    }
+}
+
+/// How hosts with secrets are authenticated.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuthenticationConfig {
+    /// A file of secrets: `host` tables as those of the configuration.
+    pub secrets: Option<PathBuf>,
+    /// The hash functions that are allowed.
+    pub hashes: Vec<Hash>,
+    /// The Diffie-Hellman groups that are allowed.
+    pub groups: Vec<Group>,
+}
+
+impl Default for AuthenticationConfig {
+    fn default() -> Self {
+        let AuthPolicy { hashes, groups, .. } = AuthPolicy::default();
+        AuthenticationConfig { secrets: None, hashes, groups }
+    }
+}
+
+/// The secrets of a host.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostConfig {
+    /// The NQN of the host.
+    pub nqn: String,
+    /// Proves the host.
+    pub dhchap_secret: Secret,
+    /// Proves the controller to the host.
+    pub dhchap_ctrl_secret: Option<Secret>,
+}
+
+impl HostConfig {
+    /// Reads a file of secrets.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, others than its owner can, or a secret is damaged.
+    pub fn from_file(path: &Path) -> Result<Vec<Self>, ConfigError> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Secrets {
+            #[serde(rename = "host")]
+            hosts: Vec<HostConfig>,
+        }
+        let (text, is_private) = read(path)?;
+        require_private(path, is_private)?;
+        let Secrets { hosts } = parse(&text).map_err(|error| error.in_file(path))?;
+        validate_hosts(&hosts)?;
+        Ok(hosts)
+    }
+
+    /// Returns the secrets alone.
+    pub fn secrets(&self) -> HostSecrets {
+        HostSecrets { host: self.dhchap_secret.clone(), controller: self.dhchap_ctrl_secret.clone() }
     }
 }
 
@@ -191,6 +259,11 @@ pub enum ConfigError {
     /// The text is not TOML, or a key is unknown, missing or of another type.
     #[error("{0}")]
     Parse(String),
+    /// Others than its owner can read a file with secrets.
+    #[error(
+        "{0} has secrets, and others can read it: chmod 600, or root's with 640 and the group of the service"
+    )]
+    NotPrivate(PathBuf),
     /// A value is not allowed.
     #[error("{key} = {value}: {allowed}")]
     Value {
@@ -206,32 +279,65 @@ pub enum ConfigError {
     Stack(#[from] ironwarp::ConfigError),
 }
 
+impl ConfigError {
+    /// Names the file of a line.
+    fn in_file(self, path: &Path) -> Self {
+        match self {
+            ConfigError::Parse(line) => ConfigError::Parse(format!("{}: {line}", path.display())),
+            other => other,
+        }
+    }
+}
+
+/// Reads a file. Returns its text, and whether it may have secrets: it is root's or the user's own,
+/// and only a group of root's choice can read it besides.
+fn read(path: &Path) -> Result<(Zeroizing<String>, bool), ConfigError> {
+    let failed = |source| ConfigError::Read { path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(failed)?;
+    let about = file.metadata().map_err(failed)?;
+    let mut text = Zeroizing::new(String::new());
+    file.read_to_string(&mut text).map_err(failed)?;
+    let (owner, rights) = (about.uid(), about.mode());
+    let own = owner == rustix::process::geteuid().as_raw();
+    Ok((text, owner == 0 && rights & 0o037 == 0 || own && rights & 0o077 == 0))
+}
+
+fn require_private(path: &Path, is_private: bool) -> Result<(), ConfigError> {
+    if is_private { Ok(()) } else { Err(ConfigError::NotPrivate(path.to_owned())) }
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or("");
+        let line = 1 + before.matches('\n').count();
+        ConfigError::Parse(format!("line {line}: {}", error.message().replace('\n', " ")))
+    })
+}
+
 impl TargetConfig {
-    /// Reads and validates a file.
+    /// Reads and validates a file, and the file of secrets that it names.
     ///
     /// # Errors
     ///
     /// [`ConfigError`] names the key, the value and what is allowed.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::from_toml(&text).map_err(|error| match error {
-            ConfigError::Parse(line) => ConfigError::Parse(format!("{}: {line}", path.display())),
-            other => other,
-        })
+        let (text, is_private) = read(path)?;
+        let mut config = Self::from_toml(&text).map_err(|error| error.in_file(path))?;
+        require_private(path, is_private || config.hosts.is_empty())?;
+        if let Some(secrets) = &config.authentication.secrets {
+            config.hosts.extend(HostConfig::from_file(secrets)?);
+            validate_hosts(&config.hosts)?;
+        }
+        Ok(config)
     }
 
-    /// Parses and validates text.
+    /// Parses and validates text. It reads no other file.
     ///
     /// # Errors
     ///
     /// As [`TargetConfig::from_file`].
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let config: TargetConfig = toml::from_str(text).map_err(|error| {
-            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or("");
-            let line = 1 + before.matches('\n').count();
-            ConfigError::Parse(format!("line {line}: {}", error.message().replace('\n', " ")))
-        })?;
+        let config: TargetConfig = parse(text)?;
         config.validate()?;
         Ok(config)
     }
@@ -265,6 +371,15 @@ impl TargetConfig {
                 "each address and port once",
             )?;
         }
+        let AuthenticationConfig { hashes, groups, .. } = &self.authentication;
+        check(!hashes.is_empty(), "authentication.hashes", "[]", "at least one of sha256, sha384, sha512")?;
+        check(
+            !groups.is_empty(),
+            "authentication.groups",
+            "[]",
+            "at least one of null, ffdhe2048 to ffdhe8192",
+        )?;
+        validate_hosts(&self.hosts)?;
         check(!self.subsystems.is_empty(), "subsystem", "[]", "at least one")?;
         let (mut nqns, mut serials) = (BTreeSet::new(), BTreeSet::new());
         for subsystem in &self.subsystems {
@@ -284,6 +399,13 @@ impl TargetConfig {
         self.validate_identities()
     }
 
+    /// Returns whom the target authenticates.
+    pub fn auth_policy(&self) -> AuthPolicy {
+        let hosts = self.hosts.iter().map(|one| (one.nqn.clone(), one.secrets().into())).collect();
+        let AuthenticationConfig { hashes, groups, .. } = self.authentication.clone();
+        AuthPolicy { hosts, hashes, groups }
+    }
+
     /// Two disks with one identity are one multipath disk to Linux: only shared ones are.
     fn validate_identities(&self) -> Result<(), ConfigError> {
         let namespaces = || self.subsystems.iter().flat_map(|one| &one.namespaces);
@@ -300,6 +422,19 @@ impl TargetConfig {
         }
         Ok(())
     }
+}
+
+fn validate_hosts(hosts: &[HostConfig]) -> Result<(), ConfigError> {
+    let mut nqns = BTreeSet::new();
+    for host in hosts {
+        let allowed = "an NQN of 223 bytes at most that no other host has";
+        check(is_nqn(&host.nqn) && nqns.insert(&host.nqn), "host.nqn", &host.nqn, allowed)?;
+        // Who knows the secret of one direction must not be able to prove the other.
+        let same = host.dhchap_ctrl_secret.as_ref().is_some_and(|one| one.has_key_of(&host.dhchap_secret));
+        let allowed = "a secret of its own, not that of the host";
+        check(!same, "host.dhchap_ctrl_secret", format!("that of {}", host.nqn), allowed)?;
+    }
+    Ok(())
 }
 
 impl LimitsConfig {

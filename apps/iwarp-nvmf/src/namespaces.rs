@@ -1,10 +1,10 @@
 //! The namespaces of a target that serves, and their change by a new configuration.
 //!
 //! Takes a [`TargetConfig`] and adds, replaces and removes namespaces until the target has those of
-//! the configuration. A new device is opened on every core before a host can see it, and an old one
-//! is closed after its last command. What else has changed is reported and needs a restart. A
-//! namespace that cannot be opened leaves the others, and its predecessor, as they were. Hosts get
-//! the event Namespace Attribute Changed (Base 1.4, 5.2).
+//! the configuration, and sets whom the target authenticates. A new device is opened on every core
+//! before a host can see it, and an old one is closed after its last command. What else has changed
+//! is reported and needs a restart. A namespace that cannot be opened leaves the others, and its
+//! predecessor, as they were. Hosts get the event Namespace Attribute Changed (Base 1.4, 5.2).
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub(crate) struct Opened {
     pub(crate) devices: usize,
 }
 
-/// What a new configuration has changed: namespaces as `NQN NSID`.
+/// What a new configuration has changed: namespaces as `NQN NSID`, and `authentication`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReloadReport {
     /// Added namespaces.
@@ -124,6 +124,12 @@ impl Namespaces {
     pub fn reload(&mut self, new: &TargetConfig) -> ReloadReport {
         let mut report =
             ReloadReport { needs_restart: other_changes(&self.current, new), ..ReloadReport::default() };
+        if self.current.auth_policy() != new.auth_policy() {
+            self.target.set_auth_policy(new.auth_policy());
+            (self.current.hosts, self.current.authentication) =
+                (new.hosts.clone(), new.authentication.clone());
+            report.changed.push("authentication".to_owned());
+        }
         let mut subsystems = std::mem::take(&mut self.current.subsystems);
         for subsystem in &mut subsystems {
             if let Some(new) = new.subsystems.iter().find(|one| one.nqn == subsystem.nqn) {

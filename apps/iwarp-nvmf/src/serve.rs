@@ -122,6 +122,7 @@ impl Appliance {
         }
         let faults = opener.faults();
         let target = Arc::new(Target::new(target_limits(config), subsystems, config.listeners.clone()));
+        target.set_auth_policy(config.auth_policy());
         let limits = core_limits(config);
         let mut ends = arrivals(workers.len());
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..workers.len()).map(|_| device_changes()).unzip();
@@ -173,7 +174,7 @@ impl Appliance {
         let mut ready = Some(ready);
         let beats: Vec<_> = cores.iter().map(|_| Beat::default()).collect();
         std::thread::scope(|scope| {
-            let threads: Vec<_> = cores
+            let mut threads: Vec<_> = cores
                 .into_iter()
                 .zip(&beats)
                 .map(|(core, beat)| {
@@ -185,6 +186,14 @@ impl Appliance {
                     })
                 })
                 .collect();
+            let target = namespaces.target().clone();
+            threads.push(scope.spawn(move || {
+                let _stop = SetOnDrop(stop);
+                while !stop.load(Ordering::Relaxed) {
+                    target.jobs.run_next(CONTROL_INTERVAL);
+                }
+                Ok(())
+            }));
             // A panic in `control` must not leave the cores running either.
             let stop_at_end = SetOnDrop(stop);
             let mut life = Life::new(&beats);
@@ -199,7 +208,7 @@ impl Appliance {
             for thread in threads {
                 let one = thread
                     .join()
-                    .unwrap_or_else(|_| Err(NvmfError::Protocol("a core's thread panicked".into())));
+                    .unwrap_or_else(|_| Err(NvmfError::Protocol("a thread of the target panicked".into())));
                 outcome = outcome.and(one);
             }
             outcome

@@ -6,6 +6,7 @@ mod common;
 mod world;
 
 mod any_entry;
+mod authentication;
 mod bad_hosts;
 mod block_device;
 mod cores;

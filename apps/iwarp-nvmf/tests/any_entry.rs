@@ -79,7 +79,7 @@ fn check(step: &Step, capsule_bytes: u32) -> Result<(), TestCaseError> {
                 prop_assert!(!in_capsule || pointer.length() <= capsule_bytes);
             }
         }
-        Step::Respond(_) | Step::Held | Step::End => {}
+        Step::Respond(_) | Step::Held | Step::Authenticating | Step::End => {}
     }
     Ok(())
 }

@@ -64,13 +64,20 @@ fn a_target_serves_a_file_over_memif() {
         "listeners = [\"10.98.0.1:4420\"]\nstate_dir = \"{}\"\n[stack.stats]\npage = \"{}\"\n[stack.eal]\n{}[stack.core]\nidle = \"yield\"\n[stack.port]\n{}\
          [stack.net]\naddress = \"10.98.0.1/24\"\n[limits]\nbuffers = 16\ncapsules = 1024\n[[subsystem]]\n\
          nqn = \"nqn.2014-08.org.example:disk\"\nallow_any_host = true\n[[subsystem.namespace]]\nnsid = 1\n\
-         backend.file = {{ path = \"{}\" }}\n",
+         backend.file = {{ path = \"{}\" }}\n[authentication]\nsecrets = \"{}\"\n",
         at("state"),
         at("page"),
         eal("target"),
         device("server"),
-        at("disk")
+        at("disk"),
+        at("secrets.toml")
     );
+    let secrets = "[[host]]\nnqn = \"nqn.2014-08.org.ironwarp:host\"\n\
+         dhchap_secret = \"DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:\"\n\
+         dhchap_ctrl_secret = \"DHHC-1:01:gIGCg4SFhoeIiYqLjI2Oj5CRkpOUlZaXmJmam5ydnp9vmVbU:\"\n";
+    std::fs::write(at("secrets.toml"), secrets).expect("written");
+    let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(at("secrets.toml"), own).expect("set");
     let host = format!(
         "[eal]\n{}[core]\nidle = \"yield\"\n[port]\n{}[net]\naddress = \"10.98.0.2/24\"\n",
         eal("host"),
@@ -90,7 +97,7 @@ fn a_target_serves_a_file_over_memif() {
     lines.read_line(&mut line).expect("a line");
     assert_eq!(line, "listening on 10.98.0.1:4420\n");
 
-    let run = |arguments: &[&str], input: &[u8]| -> Output {
+    let try_run = |arguments: &[&str], input: &[u8]| -> Output {
         let to = ["--config", &at("host.toml"), "--connect", "10.98.0.1:4420"];
         let mut child = program()
             .arg("host")
@@ -102,10 +109,15 @@ fn a_target_serves_a_file_over_memif() {
             .spawn()
             .expect("it starts");
         child.stdin.take().expect("piped").write_all(input).expect("taken");
-        let output = child.wait_with_output().expect("it ends");
+        child.wait_with_output().expect("it ends")
+    };
+    let run = |arguments: &[&str], input: &[u8]| -> Output {
+        let output = try_run(&[arguments, &["--secrets", &at("secrets.toml")]].concat(), input);
         assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
         output
     };
+    let refused = text(&try_run(&["identify"], b"").stderr);
+    assert!(refused.contains("the host has no secret"), "{refused}");
     assert!(text(&run(&["discover"], b"").stdout).starts_with("10.98.0.1 4420 nqn.2014-08.org.example:disk"));
     assert!(text(&run(&["identify"], b"").stdout).contains("namespace 1: 16384 blocks of 512 bytes"));
     let blocks: Vec<u8> = (0..10 * 512u32).map(|at| (at % 253) as u8).collect();

@@ -159,13 +159,18 @@ fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
 }
 
 /// Steps of two hosts of the NVMe target: commands of every kind, data of the honest host, a disk
-/// that hangs, Connects, a host that sends no data, lost frames.
-fn nvmf() -> [(&'static str, Vec<u8>); 6] {
+/// that hangs, Connects, a host that sends no data, lost frames, an authentication.
+fn nvmf() -> [(&'static str, Vec<u8>); 7] {
     let command = |number: u8| [0, 5, 1 + number % 2, number, 1, 7, 3, 0, 2 + number % 2, 14, 8];
     let extent = |number: u8| [7, number, 1, number % 2, 14, 8, 7, number, 0, 0, 14, 8];
     let pauses = |count: usize| [12, 28, 14, 4].repeat(count);
     let write = [0, 5, 1, 1, 1, 7, 3, 0, 2];
     let connect = [0, 0, 0, 0, 14, 15, 0, 3, 3, 0, 1, 0, 0, 0, 0, 0, 0, 14, 15, 0, 1, 3, 200, 14, 8];
+    // Negotiate, Challenge, a Reply without the secret, Failure1.
+    let fetch = [0, 11, 0, 1, 0, 14, 8];
+    let negotiate = [0, 11, 0, 0, 9, 9, 0, 0, 0, 5, 0, 0, 0, 14, 8];
+    let reply = [0, 11, 0, 0, 9, 9, 4, 0, 7, 0, 5, 0, 0, 0, 14, 8];
+    let authentication = [&negotiate[..], &fetch, &reply, &fetch, &connect].concat();
     let hung = [&[10, 1, 7, 7, 1, 0, 7, 8, 1, 1][..], &write, &[14, 4], &pauses(4)].concat();
     [
         ("commands", (0..14).flat_map(command).collect()),
@@ -173,6 +178,7 @@ fn nvmf() -> [(&'static str, Vec<u8>); 6] {
         ("losses", [&[11, 3][..], &(0..12).flat_map(extent).collect::<Vec<u8>>()].concat()),
         ("hung-disk", [&hung[..], &[7, 7, 1, 0, 7, 8, 1, 0, 14, 8, 10, 2, 14, 15]].concat()),
         ("connects", connect.repeat(4)),
+        ("authentication", authentication),
         ("faults", [&write.repeat(6)[..], &[11, 1, 14, 8], &pauses(10), &[11, 5, 14, 15]].concat()),
     ]
 }

@@ -2,13 +2,15 @@
 
 use core::net::SocketAddr;
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use ironwarp::{Config, Stack};
 use ironwarp_cli::{CliExit, print_stdout};
 use iwarp_nvmf::NvmfError;
+use iwarp_nvmf::auth::HostSecrets;
+use iwarp_nvmf::config::HostConfig;
 use iwarp_nvmf::host::{BenchReport, BlockRange, Host, HostSettings, NamespaceSummary, Pattern, Workload};
 use iwarp_nvmf::wire::fabrics::DISCOVERY_NQN;
 
@@ -27,6 +29,10 @@ pub(crate) struct ConnectArgs {
     /// The host's NQN
     #[arg(long, default_value = "nqn.2014-08.org.ironwarp:host")]
     hostnqn: String,
+    /// Secrets for in-band authentication: a TOML file with a [[host]] table for the host's NQN, as
+    /// authentication.secrets of the target
+    #[arg(long, value_name = "FILE")]
+    secrets: Option<PathBuf>,
     /// The keep-alive timeout in milliseconds; 0: none
     #[arg(long, value_name = "MS", default_value_t = 0)]
     kato: u32,
@@ -151,9 +157,11 @@ fn with_host(
     act: impl FnOnce(&mut Host) -> Result<(), NvmfError>,
 ) -> Result<(), CliExit> {
     let config = Config::from_file(&to.config).map_err(CliExit::bad_arguments)?;
+    let secrets = to.secrets.as_deref().map(|path| secrets(path, &to.hostnqn)).transpose()?;
     let (stack, workers) = Stack::builder(config).build().map_err(CliExit::failed)?;
     let settings = HostSettings {
         hostnqn: to.hostnqn.clone(),
+        secrets,
         kato_ms: to.kato,
         invalidate: to.invalidate,
         in_capsule: !to.no_in_capsule,
@@ -168,6 +176,12 @@ fn with_host(
     #[cfg(feature = "dpdk")]
     ironwarp::cleanup_dpdk();
     outcome.and(closed).map_err(CliExit::failed)
+}
+
+fn secrets(path: &Path, hostnqn: &str) -> Result<HostSecrets, CliExit> {
+    let all = HostConfig::from_file(path).map_err(CliExit::bad_arguments)?;
+    let own = all.iter().find(|one| one.nqn == hostnqn).map(HostConfig::secrets);
+    own.ok_or_else(|| CliExit::bad_arguments(format!("{}: no [[host]] with nqn = {hostnqn}", path.display())))
 }
 
 fn discover(host: &mut Host) -> Result<(), NvmfError> {

@@ -37,9 +37,13 @@ Examples:
   iwarp-nvmf host bench --config configs/memif-client.toml --connect 10.99.0.1:4420 --operation write --verify
   iwarp-nvmf host read --config configs/memif-client.toml --connect 10.99.0.1:4420 --blocks 8 > blocks
 
+  iwarp-nvmf host identify --config configs/memif-client.toml --connect 10.99.0.1:4420 --secrets hosts.toml
+
   On a Linux host with an RDMA device:
     nvme discover -t rdma -a 10.99.0.1 -s 4420
     nvme connect -t rdma -a 10.99.0.1 -s 4420 -n nqn.2014-08.org.example:disk
+
+  A secret for in-band authentication: nvme gen-dhchap-key
 
 SIGHUP, or iwarp-nvmf reload, reads the configuration again. docs/storage.md: what a reload changes, and the files of
 state_dir. With systemd's NOTIFY_SOCKET and WATCHDOG_USEC, serve reports that it listens and that every core runs.
@@ -124,6 +128,10 @@ fn check(path: &Path) -> Result<(), CliExit> {
     let mut text = String::new();
     for at in &config.listeners {
         text += &format!("listener {at}\n");
+    }
+    for host in &config.hosts {
+        let both = if host.dhchap_ctrl_secret.is_some() { ", and the target can prove itself" } else { "" };
+        text += &format!("host {}: has to prove itself{both}\n", host.nqn);
     }
     let mut bad = Vec::new();
     for subsystem in &config.subsystems {

@@ -87,11 +87,12 @@ impl Host {
         self.identify_controller(between)
     }
 
-    /// Opens a queue and sends its Connect. Returns the response.
+    /// Opens a queue, sends its Connect, and authenticates it if that is due. Returns the response
+    /// to Connect.
     ///
     /// # Errors
     ///
-    /// The target rejects the connection, or does not respond.
+    /// The target rejects the connection or the authentication, or does not respond.
     pub fn connect_queue(
         &mut self,
         qid: u16,
@@ -105,7 +106,11 @@ impl Host {
         let kato_ms = if qid == 0 { settings.kato_ms } else { 0 };
         let connect = Connect { recfmt: 0, qid, sqsize: entries.saturating_sub(1), cattr, kato_ms };
         let data = ConnectData::new(settings.hostid, self.cntlid, &settings.subnqn, &settings.hostnqn);
-        self.send_connect(queue, connect, &data, between)
+        let entry = self.send_connect(queue, connect, &data, between)?;
+        if entry.status().is_success() {
+            self.authenticate_if_due(queue, entry.result.get(), between)?;
+        }
+        Ok(entry)
     }
 
     /// Sends a Connect on an open queue, for tests of its fields.

@@ -10,6 +10,7 @@
 //! ([`HostSettings::invalidate`]).
 
 mod admin;
+mod authenticate;
 mod bench;
 mod queue;
 
@@ -25,6 +26,7 @@ pub use bench::{BenchReport, Pattern, Workload, pattern_block};
 pub use queue::{HostCompletion, Transfer};
 
 use crate::NvmfError;
+use crate::auth::{Group, Hash, HostSecrets};
 use crate::wire::fabrics::CmStatus;
 use queue::HostQueue;
 
@@ -39,6 +41,12 @@ pub struct HostSettings {
     pub hostnqn: String,
     /// The host's identifier.
     pub hostid: [u8; 16],
+    /// Secrets for authentication. With that of the controller, one that has no proof is refused.
+    pub secrets: Option<HostSecrets>,
+    /// The hash functions that are offered.
+    pub hashes: Vec<Hash>,
+    /// The Diffie-Hellman groups that are offered.
+    pub groups: Vec<Group>,
     /// The keep-alive timeout in milliseconds; 0: none.
     pub kato_ms: u32,
     /// Entries of an I/O queue.
@@ -63,6 +71,9 @@ impl HostSettings {
             subnqn: subnqn.to_owned(),
             hostnqn: "nqn.2014-08.org.ironwarp:host".to_owned(),
             hostid: [1; 16],
+            secrets: None,
+            hashes: Hash::ALL.to_vec(),
+            groups: Group::ALL.to_vec(),
             kato_ms: 0,
             queue_entries: 128,
             buffer_bytes: 16 << 10,
@@ -83,6 +94,8 @@ pub struct Host {
     settings: HostSettings,
     queues: Vec<HostQueue>,
     cntlid: u16,
+    /// T_ID of the last authentication.
+    t_id: u16,
     /// Bytes of data that a capsule may have.
     capsule_bytes: u32,
 }
@@ -113,7 +126,7 @@ impl Host {
         let mut ctx = stack.context()?;
         let pd = ctx.alloc_pd();
         let cq = ctx.create_cq(COMPLETIONS)?;
-        Ok(Host { workers, ctx, pd, cq, settings, queues: Vec::new(), cntlid: 0, capsule_bytes: 0 })
+        Ok(Host { workers, ctx, pd, cq, settings, queues: Vec::new(), cntlid: 0, t_id: 0, capsule_bytes: 0 })
     }
 
     /// Returns the settings, to change them before connecting.

@@ -9,6 +9,7 @@ use super::membership::Membership;
 use super::queue::{CapsuleLimits, Queue, Response, Step, pointer_of};
 use super::registry::Newcomer;
 use super::{ADMIN_QUEUE_ENTRIES, Target, TargetCounter};
+use crate::wire::auth::AUTH_REQUIRED;
 use crate::wire::fabrics::{
     CATTR_DISABLE_SQ_FLOW_CONTROL, CNTLID_DYNAMIC, CONNECT_DATA_BYTES, Connect, ConnectData,
     invalid_parameter, nqn, property,
@@ -35,8 +36,8 @@ impl Queue {
         Ok(Step::FromHost { pointer, bytes: CONNECT_DATA_BYTES })
     }
 
-    /// Connects the queue to a new or an existing controller. The result is CNTLID, or the place of
-    /// a bad parameter.
+    /// Connects the queue to a new or an existing controller. The result is CNTLID and whether
+    /// the host has to authenticate, or the place of a bad parameter.
     pub(super) fn connect_with(
         &mut self,
         entry: &SubmissionQueueEntry,
@@ -47,10 +48,11 @@ impl Queue {
             return Status::DATA_TRANSFER_ERROR.into();
         };
         match self.try_connect(Connect::of(entry), data, now_ms) {
-            Ok(member) => {
-                let cntlid = member.controller().cntlid();
-                self.join(member);
-                Response { result: cntlid.into(), status: Status::SUCCESS }
+            Ok((member, needs_authentication)) => {
+                let required = if needs_authentication { AUTH_REQUIRED } else { 0 };
+                let result = u64::from(member.controller().cntlid()) | required;
+                self.join(member, needs_authentication);
+                Response { result, status: Status::SUCCESS }
             }
             Err(response) => response,
         }
@@ -61,7 +63,7 @@ impl Queue {
         connect: Connect,
         data: &ConnectData,
         now_ms: u64,
-    ) -> Result<Membership, Response> {
+    ) -> Result<(Membership, bool), Response> {
         if connect.recfmt != 0 {
             return Err(Status::CONNECT_INCOMPATIBLE_FORMAT.into());
         }
@@ -86,13 +88,15 @@ impl Queue {
             }
             return Err(Status::CONNECT_INVALID_HOST.into());
         }
+        let needs_authentication = self.target.requires_proof_of(subsystem, hostnqn);
         let member = if connect.qid == 0 {
             let (subsystem, hostid, address) = (subsystem.clone(), data.hostid, self.address);
             let kato_ms = match connect.kato_ms {
                 0 => self.target.limits.keep_alive_default_ms,
                 requested => requested,
             };
-            let info = ControllerInfo { subsystem, hostnqn, hostid, address, kato_ms };
+            let is_admitted = !needs_authentication;
+            let info = ControllerInfo { subsystem, hostnqn, hostid, address, kato_ms, is_admitted };
             new_controller(&self.target, data.cntlid.get(), info, now_ms)?
         } else {
             let controller = self.find_controller(data, (subnqn, hostnqn))?;
@@ -101,8 +105,10 @@ impl Queue {
         };
         self.sq_entries = connect.sqsize + 1;
         self.flow_control = connect.cattr & CATTR_DISABLE_SQ_FLOW_CONTROL == 0;
-        member.controller().seen(now_ms);
-        Ok(member)
+        if !needs_authentication {
+            member.controller().seen(now_ms);
+        }
+        Ok((member, needs_authentication))
     }
 
     /// Finds the controller of an I/O queue: that of the same host.

@@ -106,6 +106,8 @@ pub struct Controller {
     registers: Registers,
     kato_ms: AtomicU32,
     last_seen_ms: AtomicU64,
+    /// Its host need not prove itself, or has done so.
+    admitted: AtomicBool,
     /// Ended: every queue ends.
     ended: AtomicBool,
     event_config: AtomicU32,
@@ -130,11 +132,13 @@ pub(super) struct ControllerInfo<'a> {
     pub(super) address: IpAddr,
     /// The keep-alive timeout that the host asked for.
     pub(super) kato_ms: u32,
+    /// Its host need not prove itself.
+    pub(super) is_admitted: bool,
 }
 
 impl Controller {
     pub(super) fn new((cntlid, number): (u16, u64), info: ControllerInfo<'_>, now_ms: u64) -> Self {
-        let ControllerInfo { subsystem, hostnqn, hostid, address, kato_ms } = info;
+        let ControllerInfo { subsystem, hostnqn, hostid, address, kato_ms, is_admitted } = info;
         Controller {
             cntlid,
             subsystem,
@@ -145,6 +149,7 @@ impl Controller {
             registers: Registers::default(),
             kato_ms: round_kato(kato_ms).into(),
             last_seen_ms: now_ms.into(),
+            admitted: is_admitted.into(),
             ended: AtomicBool::new(false),
             event_config: AtomicU32::new(0),
             event_hint: AtomicBool::new(false),
@@ -193,6 +198,15 @@ impl Controller {
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.registers.csts() & CSTS_RDY != 0
+    }
+
+    /// Returns whether its host is whom it claims to be, as far as the target asks.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.admitted.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn admit(&self) {
+        self.admitted.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether it has ended, and so all of its queues.

@@ -60,6 +60,14 @@ counters! {
     PeerTimeouts = "peer_timeouts";
     /// Connections ended because their host held data buffers that others waited for.
     ContendedTimeouts = "contended_timeouts";
+    /// Authentications that failed: a wrong response, no secret, or nothing in common.
+    AuthenticationFailures = "authentication_failures";
+    /// Authentications that failed because of a message that was wrong or not due.
+    AuthenticationMessagesInvalid = "authentication_messages_invalid";
+    /// Connections, and exchanges on authenticated ones, that ended because the host did not go on.
+    AuthenticationTimeouts = "authentication_timeouts";
+    /// Commands refused because their host had not proved itself.
+    CommandsUnauthenticated = "commands_unauthenticated";
     /// Connections ended because of a capsule without a whole entry.
     CapsulesShort = "capsules_short";
     /// Times that a command waited for a data buffer.

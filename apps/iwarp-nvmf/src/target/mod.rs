@@ -8,6 +8,7 @@
 //! Source: NVM Express Base 1.4, NVM Express over Fabrics 1.1.
 
 mod admin;
+mod authenticate;
 mod connect;
 mod controller;
 mod counters;
@@ -22,10 +23,12 @@ mod subsystem;
 
 use core::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ironwarp::{LogLimit, Nanos};
 
+use crate::auth::AuthPolicy;
+use crate::auth::jobs::Jobs;
 pub use controller::{Controller, Registers};
 pub use counters::{TargetCounter, TargetCounters};
 pub use identify::NSID_MAX;
@@ -82,6 +85,8 @@ pub struct Target {
     pub limits: TargetLimits,
     /// What it refused or ended.
     pub counters: TargetCounters,
+    /// What a thread that is no polled core computes for authentications.
+    pub jobs: Jobs,
     subsystems: Vec<Arc<Subsystem>>,
     /// The discovery subsystem.
     discovery: Arc<Subsystem>,
@@ -92,6 +97,7 @@ pub struct Target {
     /// Keep-alive timers are judged from this time on, in milliseconds.
     judge_from_ms: AtomicU64,
     log_limit: Mutex<LogLimit>,
+    auth_policy: RwLock<Arc<AuthPolicy>>,
 }
 
 impl Target {
@@ -107,6 +113,8 @@ impl Target {
             generation: AtomicU64::new(1),
             judge_from_ms: AtomicU64::new(0),
             log_limit: Mutex::new(LogLimit::new(Nanos::ZERO)),
+            jobs: Jobs::default(),
+            auth_policy: RwLock::default(),
         }
     }
 
@@ -153,6 +161,20 @@ impl Target {
         let mut limit = self.log_limit.lock().unwrap_or_else(PoisonError::into_inner);
         limit.refill(0, Nanos::from_millis(now_ms));
         limit.take()
+    }
+
+    /// Says whom to authenticate, from the next Connect and exchange on.
+    pub fn set_auth_policy(&self, policy: AuthPolicy) {
+        *self.auth_policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+    }
+
+    fn auth_policy(&self) -> Arc<AuthPolicy> {
+        self.auth_policy.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns whether a host has to prove itself. The discovery log is for everyone.
+    fn requires_proof_of(&self, subsystem: &Subsystem, hostnqn: &str) -> bool {
+        !subsystem.is_discovery() && self.auth_policy().hosts.contains_key(hostnqn)
     }
 
     /// Checks that every controller is owned by an admin queue. For housekeeping and tests.

@@ -7,14 +7,15 @@
 //!
 //! ```text
 //! Fresh --Connect--> Connecting --its data--> Connected --> Closed
-//!   ^                    |
-//!   +---- refused -------+
+//!   ^                    |   |                    ^
+//!   +---- refused -------+   +-> Authenticating --+
 //! ```
 //!
 //! Every step checks the state. One Connect is in flight at a time (Fabrics 1.1, 3.3: it is the
-//! first command); another one gets Command Sequence Error. A closed queue executes nothing. A
-//! queue whose controller has ended gives no response, since a host fails a command for good by a
-//! status, and repeats it after a lost connection.
+//! first command); another one gets Command Sequence Error. A queue of a host with a secret executes
+//! nothing but its authentication first, and has no [`Queue::controller`] until then. A closed queue
+//! executes nothing. A queue whose controller has ended gives no response, since a host fails a
+//! command for good by a status, and repeats it after a lost connection.
 //!
 //! SQHD moves when a command completes: an entry is consumed when its receive is posted again, and
 //! only then may the host send another (Fabrics 1.1, 2.4).
@@ -23,6 +24,7 @@ use core::net::{IpAddr, Ipv4Addr};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::authenticate::Authentication;
 use super::controller::{Controller, ErrorRecord};
 use super::membership::Membership;
 use super::subsystem::{Namespace, NamespaceList};
@@ -88,6 +90,9 @@ pub enum Step {
     },
     /// Nothing: the command is an Asynchronous Event Request, returned by [`Queue::take_event`].
     Held,
+    /// Nothing: the command waits for a computation. [`Queue::authenticating`] returns the next
+    /// step.
+    Authenticating,
     /// Ends the connection: the controller has ended, on this core or on another.
     End,
 }
@@ -110,6 +115,8 @@ enum State {
     Fresh,
     /// The data of the Connect with this CID is on its way.
     Connecting(u16),
+    /// It belongs to a controller, and its host has to prove itself.
+    Authenticating(Membership),
     /// It belongs to a controller.
     Connected(Membership),
     /// Its connection has ended.
@@ -131,6 +138,7 @@ pub struct Queue {
     namespaces: NamespaceList,
     namespaces_generation: u64,
     pub(super) held: VecDeque<(u32, u16)>,
+    pub(super) auth: Authentication,
 }
 
 impl Queue {
@@ -149,6 +157,7 @@ impl Queue {
             namespaces: NamespaceList::default(),
             namespaces_generation: u64::MAX,
             held: VecDeque::new(),
+            auth: Authentication::default(),
         }
     }
 
@@ -158,13 +167,26 @@ impl Queue {
         Queue { address, ..self }
     }
 
-    /// Returns its controller, after Connect.
+    /// Returns its controller, after Connect and authentication.
     #[inline]
     pub fn controller(&self) -> Option<&Arc<Controller>> {
         match &self.state {
             State::Connected(member) => Some(member.controller()),
+            _ => None,
+        }
+    }
+
+    /// Returns its place in a controller, also before its authentication.
+    pub(super) fn member(&self) -> Option<&Membership> {
+        match &self.state {
+            State::Authenticating(member) | State::Connected(member) => Some(member),
             State::Fresh | State::Connecting(_) | State::Closed => None,
         }
+    }
+
+    /// Returns whether its host has to prove itself before anything else.
+    pub fn awaits_authentication(&self) -> bool {
+        matches!(self.state, State::Authenticating(_))
     }
 
     /// Returns its controller, if that executes commands.
@@ -181,7 +203,7 @@ impl Queue {
     /// Returns whether its controller has ended.
     #[inline]
     pub fn is_ended(&self) -> bool {
-        self.controller().is_some_and(|controller| controller.is_ended())
+        self.member().is_some_and(|member| member.controller().is_ended())
     }
 
     /// Begins a command. `token` comes back with an Asynchronous Event Request.
@@ -207,7 +229,7 @@ impl Queue {
         }
         controller.seen(capsule.now_ms);
         if entry.opcode == FABRICS {
-            return self.fabrics(entry);
+            return self.fabrics(entry, capsule);
         }
         self.ready_controller()?;
         if self.qid == 0 { self.admin(token, entry, capsule) } else { self.io(entry, capsule) }
@@ -220,8 +242,18 @@ impl Queue {
         entry: &SubmissionQueueEntry,
         capsule: CapsuleLimits,
     ) -> Result<Step, Status> {
-        let is_connect = entry.opcode == FABRICS && entry.fctype() == fctype::CONNECT;
+        let fctype = (entry.opcode == FABRICS).then(|| entry.fctype());
+        let is_connect = fctype == Some(fctype::CONNECT);
         match self.state {
+            State::Authenticating(_) if self.is_ended() => Ok(Step::End),
+            State::Authenticating(_) => match fctype {
+                Some(fctype::AUTH_SEND) => self.auth_send(entry, capsule),
+                Some(fctype::AUTH_RECEIVE) => self.auth_receive(entry, capsule),
+                _ => {
+                    self.target.counters.add(TargetCounter::CommandsUnauthenticated);
+                    Err(Status::AUTHENTICATION_REQUIRED)
+                }
+            },
             State::Fresh if is_connect => {
                 let step = self.connect(entry, capsule)?;
                 self.state = State::Connecting(entry.cid.get());
@@ -236,12 +268,14 @@ impl Queue {
     }
 
     #[cold]
-    fn fabrics(&mut self, entry: &SubmissionQueueEntry) -> Result<Step, Status> {
+    fn fabrics(&mut self, entry: &SubmissionQueueEntry, capsule: CapsuleLimits) -> Result<Step, Status> {
         match entry.fctype() {
             fctype::CONNECT => {
                 self.target.counters.add(TargetCounter::ConnectsOutOfOrder);
                 Err(Status::COMMAND_SEQUENCE_ERROR)
             }
+            fctype::AUTH_SEND => self.auth_send(entry, capsule),
+            fctype::AUTH_RECEIVE => self.auth_receive(entry, capsule),
             fctype::PROPERTY_GET if self.qid == 0 => self.property_get(entry),
             fctype::PROPERTY_SET if self.qid == 0 => self.property_set(entry),
             _ => Err(Status::INVALID_OPCODE),
@@ -255,7 +289,12 @@ impl Queue {
                 self.state = State::Fresh;
                 return Step::Respond(self.connect_with(entry, data, now_ms));
             }
-            State::Connected(_) if self.is_ended() => return Step::End,
+            State::Authenticating(_) | State::Connected(_) if self.is_ended() => return Step::End,
+            State::Authenticating(_) | State::Connected(_)
+                if entry.opcode == FABRICS && entry.fctype() == fctype::AUTH_SEND =>
+            {
+                return self.auth_message(entry, data, now_ms);
+            }
             State::Connected(_) if self.qid > 0 && entry.opcode == io::DATASET_MANAGEMENT => {
                 self.ready_controller().map(drop).and_then(|()| self.deallocate(entry, data))
             }
@@ -274,9 +313,24 @@ impl Queue {
         self.log_piece(entry, u64::from(from), bytes.min(PIECE_BYTES))
     }
 
-    /// The queue belongs to a controller from now on.
-    pub(super) fn join(&mut self, member: Membership) {
-        self.state = State::Connected(member);
+    /// The queue belongs to a controller from now on, which its host may use at once or after its
+    /// authentication.
+    pub(super) fn join(&mut self, member: Membership, needs_authentication: bool) {
+        self.state = match needs_authentication {
+            true => State::Authenticating(member),
+            false => State::Connected(member),
+        };
+    }
+
+    /// Its host has proved itself, for the first time or again.
+    pub(super) fn admit(&mut self) {
+        self.state = match core::mem::replace(&mut self.state, State::Closed) {
+            State::Authenticating(member) => {
+                member.controller().admit();
+                State::Connected(member)
+            }
+            other => other,
+        };
     }
 
     /// Records the status of a command that ends.
@@ -345,6 +399,7 @@ impl Queue {
     /// Ends the queue with its connection. An admin queue ends its controller (Fabrics 1.1, 2.5).
     pub fn close(&mut self) {
         self.held.clear();
+        self.auth = Authentication::default();
         // The guard gives the place back.
         self.state = State::Closed;
     }

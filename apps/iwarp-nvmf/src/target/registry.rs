@@ -62,7 +62,8 @@ impl Registry {
         let (mut kind, mut same_nqn, mut same_address) = (0, 0, 0);
         for one in self.all().filter(of_kind) {
             kind += 1;
-            same_nqn += usize::from(one.hostnqn() == newcomer.hostnqn);
+            // Anyone can claim an NQN, so one that has to be proved does not count before.
+            same_nqn += usize::from(one.hostnqn() == newcomer.hostnqn && one.is_admitted());
             same_address += usize::from(one.address() == newcomer.address);
         }
         let (most, full) = match newcomer.is_discovery {

@@ -49,7 +49,7 @@ impl Reactor {
             return Ok(false);
         }
         self.io.is_resuming = true;
-        for resource in [Resource::Reads, Resource::Send, Resource::Buffers] {
+        for resource in [Resource::Reads, Resource::Send, Resource::Buffers, Resource::Job] {
             self.resume_list(resource)?;
         }
         for at in 0..self.io.waits.devices.len() {
@@ -126,7 +126,7 @@ impl Reactor {
     fn reason_to_end(&mut self, index: usize) -> Option<Reason> {
         let connection = self.connections.get(index)?.as_ref().filter(|one| !one.is_ended)?;
         let (now_ms, limits) = (self.io.now_ms, &self.limits);
-        if connection.must_end || connection.queue.is_ended() {
+        if connection.must_end || connection.queue.is_ended() || connection.queue.is_refused(now_ms) {
             return Some(Reason::Ended);
         }
         // What was sent during a pause is read first.
@@ -137,7 +137,11 @@ impl Reactor {
         let age_ms = now_ms.saturating_sub(connection.accepted_ms);
         let is_admin = connection.queue.qid() == 0;
         if is_judged && is_new && age_ms > limits.connect_timeout_ms {
-            return Some(Reason::Late(TargetCounter::ConnectTimeouts));
+            let counter = match connection.queue.awaits_authentication() {
+                true => TargetCounter::AuthenticationTimeouts,
+                false => TargetCounter::ConnectTimeouts,
+            };
+            return Some(Reason::Late(counter));
         }
         if is_judged && waited_ms > limits.peer_timeout_ms {
             return Some(Reason::Late(TargetCounter::PeerTimeouts));

@@ -26,6 +26,8 @@ pub(super) enum Resource {
     Send,
     /// A data buffer.
     Buffers,
+    /// The computation of an authentication.
+    Job,
     /// Room in the queue of a device.
     Device(usize),
 }
@@ -157,6 +159,7 @@ pub(super) struct Waits {
     pub(super) reads: WaitList,
     pub(super) send: WaitList,
     pub(super) buffers: WaitList,
+    pub(super) jobs: WaitList,
     /// By the number of the device.
     pub(super) devices: Vec<WaitList>,
 }
@@ -168,6 +171,7 @@ impl Waits {
             Resource::Reads => &mut self.reads,
             Resource::Send => &mut self.send,
             Resource::Buffers => &mut self.buffers,
+            Resource::Job => &mut self.jobs,
             Resource::Device(at) => {
                 if self.devices.len() <= at {
                     self.devices.resize_with(at + 1, WaitList::default);
@@ -179,13 +183,13 @@ impl Waits {
 
     /// Returns the number of waiting slots.
     pub(super) fn len(&self) -> usize {
-        let single = [&self.turn, &self.reads, &self.send, &self.buffers];
+        let single = [&self.turn, &self.reads, &self.send, &self.buffers, &self.jobs];
         single.into_iter().chain(&self.devices).map(WaitList::len).sum()
     }
 
     /// Removes all slots of a connection.
     pub(super) fn remove(&mut self, who: Who) {
-        for list in [&mut self.turn, &mut self.reads, &mut self.send, &mut self.buffers] {
+        for list in [&mut self.turn, &mut self.reads, &mut self.send, &mut self.buffers, &mut self.jobs] {
             list.remove(who);
         }
         self.devices.iter_mut().for_each(|list| list.remove(who));

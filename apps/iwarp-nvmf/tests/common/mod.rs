@@ -63,6 +63,7 @@ impl TargetSide {
         for reactor in &mut self.reactors {
             reactor.poll().expect("the target runs");
         }
+        while self.target.jobs.run_next(Duration::ZERO) {}
     }
 }
 

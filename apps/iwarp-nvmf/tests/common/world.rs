@@ -212,6 +212,7 @@ impl Core {
     pub fn turn(&mut self) {
         self.carry();
         self.reactor.poll().expect("the target runs");
+        while self.target.jobs.run_next(std::time::Duration::ZERO) {}
         let (stack, bytes) = self.reactor.spent();
         let (before_stack, before_bytes) = core::mem::replace(&mut self.spent, (stack, bytes));
         let took = COSTS.turn + (stack - before_stack) * COSTS.stack + (bytes - before_bytes) * COSTS.byte;

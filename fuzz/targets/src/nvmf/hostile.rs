@@ -1,13 +1,15 @@
 //! The hostile host: connections, Connects, commands and bytes of any kind, and ends at any time.
 
 use crate::Input;
+use iwarp_nvmf::auth::{Group, Hash, Nonce};
 use iwarp_nvmf::host::{Host, Transfer};
 use iwarp_nvmf::wire::SubmissionQueueEntry;
+use iwarp_nvmf::wire::auth::{Body, Explanation, Message, command};
 use iwarp_nvmf::wire::fabrics::{
     CNTLID_DYNAMIC, CONNECT_DATA_BYTES, CmRequest, Connect, ConnectData, DISCOVERY_NQN, DatasetRange,
     property, property_get, property_set,
 };
-use iwarp_nvmf::wire::opcode::{admin, io};
+use iwarp_nvmf::wire::opcode::{admin, fctype, io};
 use zerocopy::IntoBytes;
 
 use super::NQN;
@@ -66,6 +68,7 @@ impl Hostile {
                 send(host, queue, entry, Transfer::None);
             }
             5..=10 => usual(input, host, queue),
+            11 | 12 => authenticate(input, host, queue),
             _ => unusual(input, host, queue),
         }
     }
@@ -109,6 +112,38 @@ fn connect(input: &mut Input<'_>, host: &mut Host, queue: usize) {
     let _ = host.write_buffer(queue, cid, data.as_bytes());
     let transfer = if input.flag() { Transfer::InCapsule } else { Transfer::ToTarget };
     let _ = host.send(queue, cid, connect.entry(cid), transfer(CONNECT_DATA_BYTES));
+}
+
+/// Sends a message of an authentication, which need not be due or whole, or fetches one.
+fn authenticate(input: &mut Input<'_>, host: &mut Host, queue: usize) {
+    let Some(cid) = host.reserve(queue) else { return };
+    if input.flag() {
+        let bytes = [4096, 16, 8, 1][input.below(4)];
+        let _ = host.send(queue, cid, command(cid, fctype::AUTH_RECEIVE, bytes), Transfer::FromTarget(bytes));
+        return;
+    }
+    let list = |input: &mut Input<'_>| input.short_bytes().iter().take(40).copied().collect::<Vec<_>>();
+    let nonce = Nonce { challenge: vec![input.u8(); 32], seqnum: input.u8().into() };
+    let body = match input.below(8) {
+        0..=2 => Body::Negotiate { sc_c: input.u8() & 2, offer: Some((vec![1, 2], vec![0, input.u8() % 8])) },
+        3 => Body::Negotiate { sc_c: 0, offer: Some((list(input), list(input))) },
+        4 | 5 => {
+            let nonce = input.flag().then_some(nonce);
+            Body::Reply { response: vec![input.u8(); 32], nonce, public: list(input) }
+        }
+        6 => Body::Challenge { hash: Hash::Sha256, group: Group::Null, nonce, public: list(input) },
+        _ if input.flag() => Body::Success2,
+        _ => Body::Failure2(Explanation::Failed),
+    };
+    let mut bytes = Message { t_id: input.u8().into(), body }.encode();
+    let (at, length) = (input.below(bytes.len()), bytes.len() + input.below(8));
+    if input.u8() > 200 {
+        bytes[at] = input.u8();
+        bytes.resize(length, 0);
+    }
+    let _ = host.write_buffer(queue, cid, &bytes);
+    let bytes = bytes.len() as u32;
+    let _ = host.send(queue, cid, command(cid, fctype::AUTH_SEND, bytes), Transfer::ToTarget(bytes));
 }
 
 /// A command whose fields are near those of a right one.

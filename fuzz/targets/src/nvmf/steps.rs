@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::Input;
 use ironwarp::Nanos;
+use iwarp_nvmf::auth::{AuthPolicy, Group, HostSecrets, Secret};
 use iwarp_nvmf::config::TargetConfig;
 
 use super::honest::Honest;
@@ -36,6 +37,15 @@ fn config() -> TargetConfig {
     TargetConfig::from_toml(&text).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// From its second connection on, the hostile host has to prove itself. Without a group, the cost
+/// of an input stays small.
+fn auth_policy() -> AuthPolicy {
+    let secret = Secret::parse("DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:");
+    let secrets = HostSecrets { host: secret.expect("a secret"), controller: None };
+    let hosts = [("nqn.2014-08.org.example:host3".to_owned(), secrets.into())].into();
+    AuthPolicy { hosts, groups: vec![Group::Null], ..AuthPolicy::default() }
+}
+
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut world = World::new(&config(), &[HONEST_NUMBER, HOSTILE_NUMBER]);
@@ -45,6 +55,7 @@ pub fn run(bytes: &[u8]) {
     world.hosts[HOSTILE].host.settings_mut().subnqn = HOSTILE_NQN.to_owned();
     world.connect(HOSTILE, 2);
     world.hosts[HOSTILE].is_confused = true;
+    world.core.target.set_auth_policy(auth_policy());
     let (mut honest, mut hostile) = (Honest::new(), Hostile::new());
     while !input.is_empty() {
         step(&mut input, &mut world, (&mut honest, &mut hostile));

@@ -276,6 +276,10 @@ impl Connection {
                 Ok(())
             }
             Step::End => self.end(io),
+            Step::Authenticating => {
+                self.wait(io, slot, (Resource::Job, Next::Authenticate));
+                Ok(())
+            }
             Step::ToHost { data, pointer } => self.send_data(io, slot, &data, pointer),
             Step::FromHost { pointer, bytes } => self.take_data(io, slot, pointer, bytes),
         }
@@ -306,6 +310,10 @@ impl Connection {
             State::Waiting(Next::Start(capsule_bytes)) => self.start(io, slot, capsule_bytes),
             State::Waiting(Next::Run(step)) => self.run(io, slot, step),
             State::Waiting(Next::Fetch(then)) => self.fetch(io, slot, then),
+            State::Waiting(Next::Authenticate) => {
+                let step = self.queue.authenticating(io.now_ms);
+                self.run(io, slot, step)
+            }
             State::Waiting(Next::Submit) => self.submit(io, slot),
             State::Waiting(Next::Compare) => self.continue_compare(io, slot),
             State::Waiting(Next::Piece) => self.send_piece(io, slot),
@@ -379,7 +387,7 @@ fn cost(step: &Step) -> u64 {
         },
         Step::ToHost { data, .. } => data.len() as u64,
         Step::FromHost { bytes, .. } => (*bytes).into(),
-        Step::Respond(_) | Step::Held | Step::End => 0,
+        Step::Respond(_) | Step::Held | Step::Authenticating | Step::End => 0,
     };
     COMMAND_COST + bytes
 }

@@ -34,6 +34,8 @@ pub(in crate::transport) enum Next {
     Start(u32),
     Run(Step),
     Fetch(Then),
+    /// The authentication whose computation is on its way.
+    Authenticate,
     /// The request to the backend, or the rest of it.
     Submit,
     /// The rest of a Compare.
