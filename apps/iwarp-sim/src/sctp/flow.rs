@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ironwarp_llp::UnitSource;
+use ironwarp_llp::{ConnId, UnitSource};
 use ironwarp_sctp::MessageHeader;
 use ironwarp_types::Nanos;
 
@@ -45,6 +45,7 @@ impl Flow {
 
 /// A flow that is being sent.
 pub(super) struct Sender {
+    pub id: ConnId,
     pub flow: Flow,
     /// Its place among the flows.
     pub number: u16,
@@ -115,7 +116,11 @@ impl Arrivals {
     }
 
     pub fn are_complete(&self) -> bool {
-        self.flows.iter().all(|flow| flow.delivered == flow.count)
+        (0..self.flows.len()).all(|flow| self.is_complete(flow))
+    }
+
+    pub fn is_complete(&self, flow: usize) -> bool {
+        self.flows.get(flow).is_some_and(|flow| flow.delivered == flow.count)
     }
 
     pub(super) fn on_message(&mut self, now: Nanos, payload: &[u8]) {

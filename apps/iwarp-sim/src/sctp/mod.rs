@@ -44,7 +44,7 @@ impl SctpRun {
         receiver.borrow_mut().listen(PORT).map_err(text)?;
         receiver.borrow_mut().rx_filter = filter;
         receiver.borrow_mut().arrivals.expect(&self.flows);
-        sender.borrow_mut().connect((FROM_PORT, (2, PORT)), self.flows.clone()).map_err(text)?;
+        sender.borrow_mut().connect(Nanos::ZERO, (FROM_PORT, (2, PORT)), self.flows.clone()).map_err(text)?;
         net.add_node(sender.clone(), &[a]);
         net.add_node(receiver.clone(), &[b]);
         let is_done = |_: &SimNet<_>| receiver.borrow().arrivals.are_complete();

@@ -28,6 +28,8 @@ pub struct SctpSetup {
 /// A host with our engine. It takes messages as they arrive.
 pub struct SctpNode {
     host: u8,
+    config: SctpConfig,
+    secret: [u64; 2],
     net: Net,
     /// The engine; tests may inspect it.
     pub sctp: Sctp<MemoryPort>,
@@ -35,9 +37,11 @@ pub struct SctpNode {
     control: MemoryControl,
     stats: CoreStats,
     received: Burst<MemoryFrame>,
-    /// The association that it sends on, once that is established.
-    id: Option<ConnId>,
+    /// The associations that it sends on.
+    opened: Vec<ConnId>,
     senders: Vec<Sender>,
+    /// The number of the next flow that it sends.
+    pub next_flow: u16,
     /// A sender stopped although the windows are open.
     is_busy: bool,
     pub arrivals: Arrivals,
@@ -89,14 +93,17 @@ impl SctpNode {
         let net = Net::new(config, wire.caps(), stats.clone());
         SctpNode {
             host,
-            sctp: Sctp::new(sctp, net.hasher(), secret, stats.clone()),
+            sctp: Sctp::new(sctp.clone(), net.hasher(), secret, stats.clone()),
+            config: sctp,
+            secret,
             net,
             wires: Wires::single(wire),
             control,
             stats,
             received: Burst::new(),
-            id: None,
+            opened: Vec::new(),
             senders: Vec::new(),
+            next_flow: 0,
             is_busy: false,
             arrivals: Arrivals::default(),
             readable: Vec::new(),
@@ -109,14 +116,31 @@ impl SctpNode {
         self.sctp.listen(address(self.host, port)).map(drop)
     }
 
-    /// Connects from a port to a port of a host, and sends flows.
-    pub fn connect(&mut self, (from, to): (u16, (u8, u16)), flows: Vec<Flow>) -> Result<(), ConnectError> {
+    /// Connects from a port to a port of a host, and sends flows in addition to others.
+    pub fn connect(
+        &mut self,
+        now: Nanos,
+        (from, to): (u16, (u8, u16)),
+        flows: Vec<Flow>,
+    ) -> Result<(), ConnectError> {
         let ends = Ends { local: address(self.host, from), remote: address(to.0, to.1) };
         let path = self.net.path_to(&ends, link_address(to.0));
-        self.id = Some(self.sctp.connect(Nanos::ZERO, ends, path, &mut self.wires)?);
-        let sender = |(number, flow)| Sender { flow, number: number as u16, sent: 0 };
-        self.senders = flows.into_iter().enumerate().map(sender).collect();
+        let id = self.sctp.connect(now, ends, path, &mut self.wires)?;
+        self.opened.push(id);
+        for flow in flows {
+            self.senders.push(Sender { id, flow, number: self.next_flow, sent: 0 });
+            self.next_flow += 1;
+        }
         Ok(())
+    }
+
+    /// Forgets all associations, as a host that starts again. Its peers get no packet.
+    pub fn restart(&mut self) {
+        self.secret[0] += 1;
+        self.sctp = Sctp::new(self.config.clone(), self.net.hasher(), self.secret, self.stats.clone());
+        self.opened.clear();
+        self.senders.clear();
+        self.readable.clear();
     }
 
     pub fn count(&self, counter: Counter) -> u64 {
@@ -162,15 +186,16 @@ impl SctpNode {
 
     fn transmit(&mut self, now: Nanos) {
         self.is_busy = false;
-        let Some(id) = self.id else { return };
         for sender in &mut self.senders {
-            let header = sender.flow.header();
+            let (id, header) = (sender.id, sender.flow.header());
             let sent =
                 self.sctp.transmit(now, id, header, &mut Due(sender, now), &mut self.wires, TURN_UNITS);
             self.is_busy |= matches!(sent.blocked, Blocked::Pool | Blocked::Wire) || sent.units == TURN_UNITS;
         }
-        if self.sctp.wants_transmit(id) {
-            self.sctp.transmit(now, id, MessageHeader::default(), &mut (), &mut self.wires, TURN_UNITS);
+        for &id in &self.opened {
+            if self.sctp.wants_transmit(id) {
+                self.sctp.transmit(now, id, MessageHeader::default(), &mut (), &mut self.wires, TURN_UNITS);
+            }
         }
         // The flows take turns.
         let turn = self.senders.len().min(1);

@@ -129,7 +129,7 @@ fn forged_replayed_and_flooding_packets_end_and_open_nothing() {
             false
         }));
     }
-    client.borrow_mut().connect((FROM_PORT, (SERVER, PORT)), flows).unwrap();
+    client.borrow_mut().connect(Nanos::ZERO, (FROM_PORT, (SERVER, PORT)), flows).unwrap();
     let attacker = SharedNode::new(Attacker {
         wire: RawWire::new(ATTACKER, attacker_port),
         chance: SeededEntropy::new(7),
