@@ -45,6 +45,8 @@ pub struct SctpNode {
     /// A sender stopped although the windows are open.
     is_busy: bool,
     pub arrivals: Arrivals,
+    /// The association whose messages are checked, if not those of all.
+    pub checked: Option<ConnId>,
     /// Associations with messages that can be read.
     readable: Vec<ConnId>,
     /// Events of its associations.
@@ -56,6 +58,7 @@ pub struct SctpNode {
 /// The layer above.
 struct User<'a> {
     now: Nanos,
+    checked: Option<ConnId>,
     arrivals: &'a mut Arrivals,
     events: &'a mut Vec<(ConnId, Events)>,
     readable: &'a mut Vec<ConnId>,
@@ -72,8 +75,10 @@ impl UpperLayer for User<'_> {
         }
     }
 
-    fn message(&mut self, _: ConnId, message: Message<'_>) -> bool {
-        self.arrivals.on_message(self.now, message.payload);
+    fn message(&mut self, id: ConnId, message: Message<'_>) -> bool {
+        if self.checked.is_none_or(|checked| checked == id) {
+            self.arrivals.on_message(self.now, message.payload);
+        }
         true
     }
 }
@@ -106,6 +111,7 @@ impl SctpNode {
             next_flow: 0,
             is_busy: false,
             arrivals: Arrivals::default(),
+            checked: None,
             readable: Vec::new(),
             events: Vec::new(),
             rx_filter: None,
@@ -167,7 +173,7 @@ impl SctpNode {
         let Some(Received::Packet(packet)) = received else { return };
         let (net, flow, mac) = (&self.net, packet.flow, packet.remote_mac);
         let (arrivals, events, readable) = (&mut self.arrivals, &mut self.events, &mut self.readable);
-        let mut user = User { now, arrivals, events, readable };
+        let mut user = User { now, checked: self.checked, arrivals, events, readable };
         self.sctp.on_packet(now, packet, || net.path_to(&flow, mac), &mut self.wires, &mut user);
         self.read(now);
     }
@@ -176,7 +182,8 @@ impl SctpNode {
     fn read(&mut self, now: Nanos) {
         while let Some(id) = self.readable.pop() {
             while let Some(stream) = self.sctp.readable_stream(id) {
-                if let Some(message) = self.sctp.message(id, stream) {
+                let is_checked = self.checked.is_none_or(|checked| checked == id);
+                if let Some(message) = self.sctp.message(id, stream).filter(|_| is_checked) {
                     self.arrivals.on_message(now, message.payload);
                 }
                 self.sctp.consume(id, stream);
@@ -217,7 +224,7 @@ impl Node for SctpNode {
         self.receive(now);
         self.net.on_timers(now, self.wires.first_mut());
         let (arrivals, events, readable) = (&mut self.arrivals, &mut self.events, &mut self.readable);
-        let mut user = User { now, arrivals, events, readable };
+        let mut user = User { now, checked: self.checked, arrivals, events, readable };
         self.sctp.on_timers(now, &mut self.wires, &mut user);
         self.transmit(now);
         self.sctp.flush_acks(now, &mut self.wires);
