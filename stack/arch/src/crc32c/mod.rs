@@ -16,6 +16,8 @@ pub(crate) mod x86;
 
 use crc_fast::{CrcAlgorithm, Digest};
 
+use crate::one_pass::Kernel;
+
 /// Up to this length one lane of the instruction is faster than folding, which has a set-up and a
 /// last reduction.
 #[cfg(not(miri))]
@@ -98,6 +100,9 @@ fn fold(state: u32, bytes: &[u8]) -> u32 {
     // The start of a CRC. Tuning: a digest is a copy of some 300 bytes of parameters.
     if state == u32::MAX {
         return !crc_fast::crc32_iscsi(bytes);
+    }
+    if let Some(kernel) = Kernel::detect() {
+        return !kernel.read(!state, bytes).crc;
     }
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(state));
     digest.update(bytes);
