@@ -272,12 +272,17 @@ pub(crate) struct Replies<'a> {
 }
 
 impl Replies<'_> {
-    pub(crate) fn send<P: Port>(self, io: &mut Io<'_, P>, route: Route<'_>) {
+    #[inline]
+    pub(crate) fn are_any(&self) -> bool {
         let Replies { cookie_ack, heartbeat, error, invalid_stream, shutdown_ack } = self;
-        let has_error = error.is_some() || invalid_stream.is_some();
-        if !cookie_ack && !shutdown_ack && heartbeat.is_none() && !has_error {
+        *cookie_ack || *shutdown_ack || heartbeat.is_some() || error.is_some() || invalid_stream.is_some()
+    }
+
+    pub(crate) fn send<P: Port>(self, io: &mut Io<'_, P>, route: Route<'_>) {
+        if !self.are_any() {
             return;
         }
+        let Replies { cookie_ack, heartbeat, error, invalid_stream, shutdown_ack } = self;
         io.send(route, |packet| {
             // RFC 9260 s3.3.12: COOKIE ACK comes first.
             if cookie_ack {
@@ -286,7 +291,7 @@ impl Replies<'_> {
             if let Some(value) = heartbeat {
                 packet.chunk(ChunkType::HEARTBEAT_ACK, 0, |chunk| chunk.put(value));
             }
-            if has_error {
+            if error.is_some() || invalid_stream.is_some() {
                 packet.chunk(ChunkType::ERROR, 0, |chunk| {
                     if let Some(stream) = invalid_stream {
                         let [high, low] = stream.to_be_bytes();

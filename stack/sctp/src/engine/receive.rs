@@ -15,7 +15,7 @@ use crate::inbound::Carrier;
 use crate::message::UpperLayer;
 use crate::output::{Io, Replies, Route};
 use crate::packet::{
-    CauseCode, Chunk, ChunkType, Chunks, DATA_HEADER_BYTES, PacketError, PacketView, RawChunk,
+    CauseCode, Chunk, ChunkType, Chunks, DATA_HEADER_BYTES, Data, PacketError, PacketView, RawChunk, Sack,
 };
 
 impl<P: Port> Sctp<P> {
@@ -94,10 +94,22 @@ impl<P: Port> Sctp<P> {
         let mut has_abort = false;
         let mut at = arrived.l4_end.saturating_sub(chunks.rest().len() as u16);
         while let Some(chunk) = chunks.next() {
-            has_abort |= chunk.kind == ChunkType::ABORT;
-            let chunk = (tag, chunk, at);
-            let from = arrived.flow.remote.ip();
-            let outcome = self.on_chunk(now, slot, chunk, from, &mut carrier, &mut replies, wires, user);
+            let outcome = match self.on_data_or_sack(
+                now,
+                slot,
+                (tag, chunk, at),
+                &mut carrier,
+                &mut replies,
+                wires,
+                user,
+            ) {
+                Some(outcome) => outcome,
+                None => {
+                    has_abort |= chunk.kind == ChunkType::ABORT;
+                    let from = arrived.flow.remote.ip();
+                    self.on_other_chunk(now, slot, (tag, chunk), from, &mut replies, wires, user)
+                }
+            };
             if outcome.is_break() {
                 has_abort |= chunks.any(|chunk| chunk.kind == ChunkType::ABORT);
                 chunks = Chunks::default();
@@ -116,7 +128,9 @@ impl<P: Port> Sctp<P> {
             return carrier;
         }
         let from = association.path_from(arrived.flow.remote.ip());
-        association.reply(&mut io, replies, from);
+        if replies.are_any() {
+            association.reply(&mut io, replies, from);
+        }
         let has_data = association.after_packet(&mut io, from);
         if association.state == State::ShutdownSent {
             association.on_packet_in_shutdown_sent(&mut io, has_data);
@@ -124,16 +138,59 @@ impl<P: Port> Sctp<P> {
         carrier
     }
 
-    /// Processes one chunk of an association, which begins at `at` in its frame. Returns whether
-    /// those after it count.
+    /// Processes a DATA chunk or a SACK of an association, which begins at `at` in its frame.
+    /// Returns whether the chunks after it count, or `None` for any chunk that is dropped, or of
+    /// another type.
     #[allow(clippy::too_many_arguments, reason = "the packet, its way back and the layer above")]
-    fn on_chunk<'a>(
+    #[inline(always)]
+    fn on_data_or_sack(
         &mut self,
         now: Nanos,
         slot: u32,
-        (tag, chunk, at): (u32, RawChunk<'a>, u16),
-        from: IpAddr,
+        (tag, chunk, at): (u32, RawChunk<'_>, u16),
         carrier: &mut Carrier,
+        replies: &mut Replies<'_>,
+        wires: &mut Wires<P>,
+        user: &mut impl UpperLayer,
+    ) -> Option<ControlFlow<()>> {
+        let (association, mut io) = self.association_and_io(slot, now, wires)?;
+        if !association.accepts_tag(tag, false) {
+            return None;
+        }
+        let handled = match chunk.kind {
+            ChunkType::DATA if association.state.may_receive() => {
+                let data = Data::parse(chunk.flags, chunk.value)?;
+                association.on_data(
+                    &mut io,
+                    (data, at.saturating_add(DATA_HEADER_BYTES)),
+                    carrier,
+                    replies,
+                    user,
+                )
+            }
+            ChunkType::SACK if association.state.may_send_again() => {
+                association.on_sack(&mut io, Sack::parse(chunk.value)?, user)
+            }
+            _ => return None,
+        };
+        Some(match handled {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(cause) => {
+                self.abort_for(now, slot, cause, wires, user);
+                ControlFlow::Break(())
+            }
+        })
+    }
+
+    /// Processes any other chunk of an association. Returns whether those after it count.
+    #[allow(clippy::too_many_arguments, reason = "the packet, its way back and the layer above")]
+    #[inline(never)]
+    fn on_other_chunk<'a>(
+        &mut self,
+        now: Nanos,
+        slot: u32,
+        (tag, chunk): (u32, RawChunk<'a>),
+        from: IpAddr,
         replies: &mut Replies<'a>,
         wires: &mut Wires<P>,
         user: &mut impl UpperLayer,
@@ -181,17 +238,6 @@ impl<P: Port> Sctp<P> {
                     return ControlFlow::Break(());
                 }
                 self.end(slot, if state.is_set_up() { Events::REFUSED } else { Events::RESET }, user);
-            }
-            (Chunk::Data(data), _) if state.may_receive() => {
-                let start = at.saturating_add(DATA_HEADER_BYTES);
-                if let Err(cause) = association.on_data(&mut io, (data, start), carrier, replies, user) {
-                    self.abort_for(now, slot, cause, wires, user);
-                }
-            }
-            (Chunk::Sack(sack), _) if state.may_send_again() => {
-                if let Err(cause) = association.on_sack(&mut io, sack, user) {
-                    self.abort_for(now, slot, cause, wires, user);
-                }
             }
             (Chunk::CookieAck, State::CookieEchoed) => self.establish(now, slot, wires, user),
             // RFC 9260 s5.2.6, the second alternative.

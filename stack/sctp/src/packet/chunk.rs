@@ -192,7 +192,8 @@ pub struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    fn parse(flags: u8, value: &'a [u8]) -> Option<Self> {
+    #[inline]
+    pub(crate) fn parse(flags: u8, value: &'a [u8]) -> Option<Self> {
         let (fixed, payload) = value.split_first_chunk::<DATA_FIXED_BYTES>()?;
         let [t0, t1, t2, t3, s0, s1, n0, n1, ppid @ ..] = *fixed;
         Some(Data {
@@ -278,7 +279,8 @@ pub struct Sack<'a> {
 }
 
 impl<'a> Sack<'a> {
-    fn parse(value: &'a [u8]) -> Option<Self> {
+    #[inline]
+    pub(crate) fn parse(value: &'a [u8]) -> Option<Self> {
         let (fixed, lists) = value.split_first_chunk::<SACK_FIXED_BYTES>()?;
         let [c0, c1, c2, c3, w0, w1, w2, w3, b0, b1, d0, d1] = *fixed;
         let (words, _) = lists.as_chunks::<4>();
