@@ -345,6 +345,14 @@ impl<T> Arena<T> {
         list.len < u16::MAX && (list.len - list.emergency_nodes < list.reserve || self.shared_left > 0)
     }
 
+    /// Returns how many nodes more the list may take, without the emergency reserve.
+    #[inline]
+    pub fn room(&self, list: &List) -> u16 {
+        let of_reserve = list.reserve.saturating_sub(list.len - list.emergency_nodes);
+        let room = self.shared_left.saturating_add(of_reserve.into()).min((u16::MAX - list.len).into());
+        room as u16
+    }
+
     /// [`Arena::has_room`] for an empty list.
     #[inline(always)]
     pub fn has_room_for_single(&self, list: &List) -> bool {

@@ -53,6 +53,13 @@ pub trait PayloadReader<B, R> {
     /// Takes the payload of the segment that was summed last, or returns `None` to leave it to the
     /// queue.
     fn read(&mut self, lent: Lent<'_, B>) -> Option<R>;
+
+    /// Returns the result of two payloads of a packet, which a reader took one after the other for
+    /// one connection.
+    fn join(&self, first: R, second: R) -> R {
+        let _ = first;
+        second
+    }
 }
 
 impl<B, R, T: FnMut(Lent<'_, B>) -> Option<R>> PayloadReader<B, R> for T {

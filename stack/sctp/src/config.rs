@@ -55,6 +55,9 @@ pub struct SctpConfig {
     /// have as many frames.
     #[serde(skip)]
     pub retained_chunks_shared: u32,
+    /// Shortcuts for packets of the usual kind. Without them the results are the same.
+    #[serde(skip)]
+    pub fast_path: bool,
     /// Packets sent at once after a SACK, Max.Burst.
     #[serde(rename = "burst_packets")]
     pub burst_packets_max: u16,
@@ -138,6 +141,7 @@ impl Default for SctpConfig {
             retained_chunks_max: 1_024,
             retained_chunks_reserve: 4,
             retained_chunks_shared: 8_192,
+            fast_path: true,
             burst_packets_max: 4,
             outbound_streams: 64,
             inbound_streams: 64,

@@ -55,7 +55,7 @@ pub trait UpperLayer {
         let _ = (id, remote, state);
     }
 
-    /// The peer has acknowledged a message for good.
+    /// The peer has acknowledged messages of a stream for good, with so many bytes in all.
     fn acked(&mut self, id: ConnId, stream: u16, bytes: u32) {
         let _ = (id, stream, bytes);
     }

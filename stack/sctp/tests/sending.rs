@@ -88,7 +88,9 @@ fn a_message_is_one_chunk_of_its_stream() {
     }
     assert_eq!(node.transmit(peer.id, UNORDERED, &[b"hello", b"hello"]), (2, Blocked::Source));
     let sent = node.sent();
-    assert!(sent.iter().all(|sent| sent.tag == Peer::OWN_TAG && sent.kinds() == [DATA]));
+    assert!(
+        sent.iter().all(|sent| sent.tag == Peer::OWN_TAG && sent.kinds().iter().all(|&kind| kind == DATA))
+    );
     let of = |n: u32, stream, ssn, flags| SentData {
         tsn: base.wrapping_add(n),
         stream,
@@ -126,7 +128,7 @@ fn data_carries_the_sack_that_waits() {
     peer.send(&mut node, &[data(100, b"x")]);
     node.transmit(peer.id, UNORDERED, &[b"x", b"y"]);
     let sent = node.sent();
-    assert_eq!(sent.iter().map(Sent::kinds).collect::<Vec<_>>(), [vec![SACK, DATA], vec![DATA]]);
+    assert_eq!(sent.iter().map(Sent::kinds).collect::<Vec<_>>(), [[SACK, DATA, DATA]]);
     assert_eq!(Sack::only(&sent).cum_tsn, 100);
     node.pass(Nanos::from_millis(3));
     assert_eq!(node.sent(), [], "it does not follow");
@@ -142,7 +144,7 @@ fn slow_start_opens_the_window() {
     assert_eq!(scene.node.take_events(), [(scene.peer.id, Events::ACKED | Events::WRITABLE)]);
     assert_eq!((scene.cwnd(), scene.flight()), (5 * CHUNK, CHUNK), "PMDCS is CHUNK");
     assert_eq!(scene.send(9), (vec![4, 5, 6, 7], Blocked::Congestion));
-    assert_eq!(scene.node.upper.acked, [(0, FULL.len() as u32); 2]);
+    assert_eq!(scene.node.upper.acked, [(0, 2 * FULL.len() as u32)]);
     scene.sack(3, &[]);
     assert_eq!(scene.send(1).1, Blocked::Source);
     scene.sack(4, &[]);
@@ -506,39 +508,74 @@ fn retained_chunks_are_limited() {
     assert_eq!(scene.node.transmit(scene.peer.id, UNORDERED, &small).0, 3);
 }
 
+/// RFC 9260 s6.10: short messages share a packet while it has room for one of 516 octets. Only the
+/// last one asks for a SACK.
+#[test]
+fn short_messages_share_a_packet() {
+    let mut scene = Scene::new();
+    let short: Vec<&[u8]> = vec![&[1; 64]; 20];
+    assert_eq!(scene.node.transmit(scene.peer.id, UNORDERED, &short), (20, Blocked::Source));
+    let sent = scene.node.sent();
+    let counts: Vec<_> = sent.iter().map(|packet| packet.chunks.len()).collect();
+    assert_eq!((counts, SentData::tsns(&sent, scene.base)), (vec![12, 8], (1..=20).collect()));
+    let asks: Vec<_> = SentData::all(&sent).iter().map(|data| data.flags & 8 != 0).collect();
+    assert_eq!(asks.iter().position(|&asks| asks), Some(19));
+    let ordered = MessageHeader { stream: 1, is_unordered: false, ..UNORDERED };
+    scene.node.transmit(scene.peer.id, ordered, &short[..3]);
+    let ssns: Vec<_> = SentData::all(&scene.node.sent()).iter().map(|data| data.ssn).collect();
+    assert_eq!(ssns, [0, 1, 2]);
+    scene.sack(22, &[]);
+    assert_eq!((scene.flight(), &scene.node.upper.acked[..]), (80, &[(0, 20 * 64), (1, 2 * 64)][..]));
+}
+
+/// What happens, a number, Gap Ack Blocks as gap and length, and a window.
+type Step = (u8, u32, Vec<(u16, u16)>, u32);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let blocks = prop_oneof![1 => Just(vec![]), 1 => prop::collection::vec((0u16..12, 0u16..4), 0..4)];
+    prop::collection::vec((0u8..8, 0u32..12, blocks, prop_oneof![Just(0u32), Just(RWND)]), 1..40)
+}
+
+impl Scene {
+    /// Takes a step of this side or of the peer. Returns what is sent.
+    fn take(&mut self, (kind, n, blocks, a_rwnd): &Step) -> Vec<Sent> {
+        let (stream, short) = (*n as u16 % 2, &[3; 200][..]);
+        let header = MessageHeader { stream, ..UNORDERED };
+        match kind {
+            0 => _ = self.node.transmit(self.peer.id, UNORDERED, &vec![FULL; *n as usize]),
+            1 => _ = self.node.transmit(self.peer.id, header, &vec![short; *n as usize]),
+            2 => self.node.pass(Nanos::from_millis(u64::from(*n) * 50)),
+            3 if *n == 0 => _ = self.node.close(self.peer.id),
+            4 if *n == 0 => {
+                return self.peer.send(&mut self.node, &[chunk(SHUTDOWN, 0, &self.base.to_be_bytes())]);
+            }
+            _ => {
+                let mut end = 0;
+                let blocks: Vec<_> = blocks
+                    .iter()
+                    .map(|&(gap, len)| {
+                        let first = end + gap;
+                        end = first + len;
+                        [first, end]
+                    })
+                    .collect();
+                let chunk = sack(self.base.wrapping_add(*n), *a_rwnd, &blocks);
+                return self.peer.send(&mut self.node, &[chunk]);
+            }
+        }
+        self.node.sent()
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     /// SACKs and SHUTDOWNs of any numbers near those sent, timeouts and transmissions in any order:
     /// the invariants hold, and an association that lives can be completed.
     #[test]
-    fn any_sacks_are_harmless(
-        steps in prop::collection::vec(
-            (0u8..6, 0u32..12, prop::collection::vec((0u16..12, 0u16..4), 0..4), prop_oneof![Just(0u32), Just(RWND)]),
-            1..40,
-        ),
-    ) {
+    fn any_sacks_are_harmless(steps in steps()) {
         let mut scene = Scene::new();
-        for (kind, n, blocks, a_rwnd) in steps {
-            match kind {
-                0 => _ = scene.send(n as usize),
-                1 => scene.node.pass(Nanos::from_millis(u64::from(n) * 50)),
-                2 if n == 0 => _ = scene.node.close(scene.peer.id),
-                3 if n == 0 => {
-                    let cum = scene.base.wrapping_add(n).to_be_bytes();
-                    scene.peer.send(&mut scene.node, &[chunk(SHUTDOWN, 0, &cum)]);
-                }
-                _ => {
-                    let mut end = 0;
-                    let blocks: Vec<_> = blocks.iter().map(|&(gap, len)| {
-                        let first = end + gap;
-                        end = first + len;
-                        [first, end]
-                    }).collect();
-                    scene.sack_with(n, a_rwnd, &blocks);
-                }
-            }
-        }
+        steps.iter().for_each(|step| _ = scene.take(step));
         scene.sent();
         for n in 0..200 {
             scene.sack(n % 40, &[]);
@@ -546,6 +583,24 @@ proptest! {
         }
         if scene.node.sctp.association_info(scene.peer.id).is_some_and(|info| info.state == State::Established) {
             prop_assert_eq!(scene.flight(), 0);
+        }
+    }
+
+    /// What is sent, reported and retained is the same, whatever the peer acknowledges.
+    #[test]
+    fn the_fast_path_cannot_be_told_from_the_general_path(steps in steps()) {
+        let [mut fast, mut general] =
+            [true, false].map(|fast_path| Scene::with(SctpConfig { fast_path, ..SctpConfig::default() }));
+        let seen = |scene: &mut Scene| {
+            let acked = std::mem::take(&mut scene.node.upper.acked);
+            let of = |wanted| acked.iter().filter(|&&(stream, _)| stream == wanted).map(|&(_, bytes)| bytes).sum::<u32>();
+            let sctp = &scene.node.sctp;
+            let info = sctp.association_info(scene.peer.id);
+            ([0, 1].map(of), info, sctp.next_deadline(), sctp.resource_usage().tx_units, scene.node.take_events())
+        };
+        for step in &steps {
+            prop_assert_eq!(fast.take(step), general.take(step));
+            prop_assert_eq!(seen(&mut fast), seen(&mut general));
         }
     }
 }

@@ -81,11 +81,10 @@ impl Inbound {
     /// Appends a SACK. It always fits behind the header of a packet.
     pub(crate) fn write_sack(&self, packet: &mut PacketWriter<'_>, a_rwnd: u32) {
         let (blocks, duplicates) = (self.tsns.gap_blocks(), self.ack.duplicates());
-        let counts = [blocks.len() as u16, duplicates.len() as u16].map(u16::to_be_bytes);
+        let [[b0, b1], [d0, d1]] = [blocks.len() as u16, duplicates.len() as u16].map(u16::to_be_bytes);
+        let fixed = [self.tsns.cum().0.to_be_bytes(), a_rwnd.to_be_bytes(), [b0, b1, d0, d1]];
         packet.chunk(ChunkType::SACK, 0, |chunk| {
-            chunk.put(&self.tsns.cum().0.to_be_bytes());
-            chunk.put(&a_rwnd.to_be_bytes());
-            chunk.put(counts.as_flattened());
+            chunk.put(fixed.as_flattened());
             blocks.for_each(|block| chunk.put(block.map(u16::to_be_bytes).as_flattened()));
             duplicates.iter().for_each(|tsn| chunk.put(&tsn.0.to_be_bytes()));
         });

@@ -38,6 +38,22 @@ pub(crate) struct SentChunk<S> {
 }
 
 impl<S: Sealed> SentChunk<S> {
+    /// The chunk at `start` in a frame, which is sent for the first time, on a path.
+    pub(super) fn new(sealed: &S, start: usize, tsn: Seq, later: Seq, stream: u16, path: PathId) -> Self {
+        let length = sealed.bytes().get(start + 2..).and_then(<[u8]>::first_chunk);
+        SentChunk {
+            sealed: sealed.clone(),
+            tsn,
+            start: start as u16,
+            bytes: length.map_or(0, |length| u16::from_be_bytes(*length)),
+            stream,
+            path,
+            state: ChunkState::InFlight,
+            misses: 0,
+            later,
+        }
+    }
+
     pub(super) fn octets(&self) -> &[u8] {
         let start = usize::from(self.start);
         self.sealed.bytes().get(start..start + usize::from(self.bytes)).unwrap_or_default()

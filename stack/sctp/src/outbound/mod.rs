@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A message is pulled when the windows take a whole packet, and written in place in its frame,
-//! behind a SACK if one waits. It is one chunk and has a packet of its own. Chunks that are sent
-//! again share packets. With nothing outstanding a message is made to fit a window of at least 516
+//! behind a SACK if one waits. It is one chunk. Short messages share a packet, and so do chunks
+//! that are sent again. With nothing outstanding a message is made to fit a window of at least 516
 //! octets (RFC 5043 s9); a smaller window is probed.
 //!
 //! Source: RFC 9260 s6.1, s6.3 and s7.2. Cost: one frame, one list node and one pass of CRC-32C a
@@ -28,12 +28,18 @@ use crate::SctpConfig;
 use crate::association::{Association, State};
 use crate::message::MessageHeader;
 use crate::output::Io;
-use crate::packet::{DATA_HEADER_BYTES, Data, DataFlags};
+use crate::packet::{DATA_FIXED_BYTES, DATA_HEADER_BYTES, Data, DataFlags, PacketWriter};
 use crate::paths::{PATHS_MAX, Paths, PerPath};
 use chunk::ChunkState;
 
 /// RFC 5043 s9: a DDP segment of this size is always possible.
 const MESSAGE_BYTES_MIN: u32 = 516;
+
+/// The room for the value of a chunk with such a segment.
+const LEAST_ROOM: usize = DATA_FIXED_BYTES + MESSAGE_BYTES_MIN as usize;
+
+/// The most messages of a packet.
+const BUNDLED_MAX: u16 = 16;
 
 /// A probe of a receive window that takes no message (RFC 9260 s6.1, rule A).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -227,10 +233,15 @@ impl<F: Frame> Association<F> {
         self.pull(io, header, source, message_bytes_max)
     }
 
+    /// Returns the length of a message that fills a packet.
+    fn full_message_bytes(&self) -> u32 {
+        self.paths.pmdcs().saturating_sub(DATA_HEADER_BYTES.into())
+    }
+
     /// Returns how long the next message may be.
     fn may_pull<P: Port<Frame = F>>(&self, io: &Io<'_, P>) -> Result<u32, Blocked> {
         let (rwnd, path) = (self.outbound.rwnd, self.paths.current());
-        let full = self.paths.pmdcs().saturating_sub(DATA_HEADER_BYTES.into());
+        let full = self.full_message_bytes();
         if self.outbound.is_all_acked() {
             return match rwnd {
                 _ if rwnd >= full || self.outbound.probe == Probe::IsDue => Ok(full),
@@ -249,7 +260,8 @@ impl<F: Frame> Association<F> {
         if rwnd < full { Err(Blocked::Window) } else { Ok(full) }
     }
 
-    /// Pulls a message, retains it and sends it. Returns its bytes.
+    /// Sends a packet with as many messages as may share one, and retains them. Returns their
+    /// bytes.
     fn pull<P: Port<Frame = F>>(
         &mut self,
         io: &mut Io<'_, P>,
@@ -257,64 +269,35 @@ impl<F: Frame> Association<F> {
         source: &mut impl UnitSource,
         message_bytes_max: u32,
     ) -> Result<usize, Blocked> {
-        if !io.shared.retained.has_room(&self.outbound.retained) {
+        let (retained, retained_max) = (&self.outbound.retained, io.shared.config.retained_chunks_max);
+        let messages_max = match self.outbound.rwnd >= self.full_message_bytes() {
+            true => retained_max.saturating_sub(retained.len()).clamp(1, BUNDLED_MAX),
+            // A probe, or a message for a small window.
+            false => 1,
+        };
+        let messages_max = io.shared.retained.room(retained).min(messages_max);
+        if messages_max == 0 {
             return Err(Blocked::Pool);
         }
-        let (slot, tsn) = (self.id.slot, self.outbound.next_tsn);
-        let ssn = match header.is_unordered {
-            true => 0,
-            false => io.shared.streams.tx_ssn(slot, header.stream),
-        };
-        let unordered = if header.is_unordered { DataFlags::UNORDERED } else { DataFlags::empty() };
-        let flags = DataFlags::WHOLE | unordered;
-        let MessageHeader { stream, ppid, .. } = header;
-        let data = Data { flags, tsn, stream, ssn, ppid, payload: &[] };
         let a_rwnd = self.a_rwnd(io.shared.config.a_rwnd_bytes);
         let sack = Some(&self.inbound).filter(|inbound| inbound.has_unacknowledged());
-        let built = io.build(self.route(), |packet, _| {
+        let route = self.route();
+        let (port, offset) = (route.path.port(), route.path.transport_offset());
+        let built = io.build(route, |packet, shared| {
             if let Some(inbound) = sack {
                 inbound.write_sack(packet, a_rwnd);
             }
-            packet.data(&data, message_bytes_max as usize, |room| {
-                let bytes = source.fill(room);
-                // RFC 7053 s5.1: without more to send, the layer above waits for the SACK.
-                (bytes, if source.is_empty() { DataFlags::IMMEDIATE } else { DataFlags::empty() })
-            })
+            let ssn = match header.is_unordered {
+                true => 0,
+                false => shared.streams.tx_ssn(self.id.slot, header.stream),
+            };
+            let first = Data::whole(header, self.outbound.next_tsn, ssn);
+            write_messages(packet, first, source, (message_bytes_max, messages_max))
         });
-        let Some((sealed, range)) = built else { return Err(Blocked::Pool) };
-        let Some(range) = range else { return Err(Blocked::Source) };
-        let (has_sack, id) = (sack.is_some(), self.paths.current_id());
-        let path = self.paths.current_mut();
-        let (port, start) = (path.route.port(), path.route.transport_offset() + range.start);
-        let chunk = SentChunk {
-            sealed: sealed.clone(),
-            tsn,
-            start: start as u16,
-            bytes: range.len() as u16,
-            stream,
-            path: id,
-            state: ChunkState::InFlight,
-            misses: 0,
-            later: tsn.plus(1),
-        };
-        let (size, bytes) = (chunk.size(), chunk.message_bytes());
-        if path.flight_bytes == 0 {
-            path.on_first_in_flight(io.now, &io.shared.config);
-        }
-        // There is room.
-        let _ = io.shared.retained.push_back(&mut self.outbound.retained, chunk);
-        io.shared.streams.on_sent(slot, header);
-        let outbound = &mut self.outbound;
-        outbound.next_tsn = tsn.plus(1);
-        outbound.flight_bytes += size;
-        outbound.rwnd = outbound.rwnd.saturating_sub(size);
-        path.on_sent(io.now, size);
-        if core::mem::replace(&mut outbound.probe, Probe::Idle) == Probe::Waits {
-            self.paths.iter_mut().for_each(|path| path.rtx_at = Nanos::MAX);
-        }
-        let path = self.paths.current_mut();
-        path.rtt.on_sent(io.now, tsn.plus(1));
-        path.start_rtx_timer_if_stopped(io.now);
+        let Some((sealed, written)) = built else { return Err(Blocked::Pool) };
+        let Some((start, count)) = written else { return Err(Blocked::Source) };
+        let has_sack = sack.is_some();
+        let bytes = self.retain(io, header, &sealed, (offset + start, count));
         if has_sack {
             self.on_ack_sent(io, a_rwnd);
         }
@@ -323,8 +306,75 @@ impl<F: Frame> Association<F> {
         Ok(bytes as usize)
     }
 
+    /// Retains the `count` messages of a packet, which begin at `start` in its frame. Returns their
+    /// bytes.
+    fn retain<P: Port<Frame = F>>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        header: MessageHeader,
+        sealed: &F::Sealed,
+        (mut start, count): (usize, u16),
+    ) -> u32 {
+        let (outbound, id) = (&mut self.outbound, self.paths.current_id());
+        let later = outbound.next_tsn.plus(count.into());
+        let (mut bytes, mut size) = (0, 0);
+        while outbound.next_tsn != later {
+            let chunk = SentChunk::new(sealed, start, outbound.next_tsn, later, header.stream, id);
+            (bytes, size) = (bytes + chunk.message_bytes(), size + chunk.size());
+            start += chunk.size() as usize;
+            // There is room.
+            let _ = io.shared.retained.push_back(&mut outbound.retained, chunk);
+            io.shared.streams.on_sent(self.id.slot, header);
+            outbound.next_tsn = outbound.next_tsn.plus(1);
+        }
+        let path = self.paths.current_mut();
+        if path.flight_bytes == 0 {
+            path.on_first_in_flight(io.now, &io.shared.config);
+        }
+        outbound.flight_bytes += size;
+        outbound.rwnd = outbound.rwnd.saturating_sub(size);
+        path.on_sent(io.now, size);
+        if core::mem::replace(&mut outbound.probe, Probe::Idle) == Probe::Waits {
+            self.paths.iter_mut().for_each(|path| path.rtx_at = Nanos::MAX);
+        }
+        let path = self.paths.current_mut();
+        path.rtt.on_sent(io.now, later);
+        path.start_rtx_timer_if_stopped(io.now);
+        bytes
+    }
+
     /// Returns the number of streams to send on.
     pub(crate) fn outbound_streams(&self) -> u16 {
         self.local.outbound_streams.min(self.peer.inbound_streams)
     }
+}
+
+/// Appends DATA chunks to a packet: at most `messages_max` messages of `source`, each of at most
+/// `bytes_max`, while there is room for one of any kind (RFC 9260 s6.10). Returns where they begin
+/// in the packet, and how many there are.
+#[inline(always)]
+fn write_messages(
+    packet: &mut PacketWriter<'_>,
+    mut data: Data<'_>,
+    source: &mut impl UnitSource,
+    (bytes_max, messages_max): (u32, u16),
+) -> Option<(usize, u16)> {
+    let (mut start, mut count) = (None, 0);
+    loop {
+        let mut is_empty = true;
+        let written = packet.data(&data, bytes_max as usize, |room| {
+            let bytes = source.fill(room);
+            is_empty = source.is_empty();
+            // RFC 7053 s5.1: without more to send, the layer above waits for the SACK.
+            (bytes, if is_empty { DataFlags::IMMEDIATE } else { DataFlags::empty() })
+        });
+        let Some(range) = written else { break };
+        start = start.or(Some(range.start));
+        count += 1;
+        if is_empty || count == messages_max || !packet.has_room(LEAST_ROOM) {
+            break;
+        }
+        data = data.next();
+    }
+    Some((start?, count))
 }

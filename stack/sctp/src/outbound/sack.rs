@@ -74,6 +74,10 @@ impl<F: Frame> Association<F> {
         if cum.geq(next_tsn) || cum.plus(end.into()).geq(next_tsn) {
             return Err((CauseCode::PROTOCOL_VIOLATION, cum.0.to_be_bytes()));
         }
+        if io.shared.config.fast_path && end == 0 && cum != self.outbound.cum_acked && self.is_in_sequence() {
+            self.on_sack_in_sequence(io, sack, user);
+            return Ok(());
+        }
         let flights = self.flights();
         let mut newly = self.acknowledge(io, cum, user);
         self.mark_gap_blocks(io, &sack, &mut newly);
@@ -84,6 +88,64 @@ impl<F: Frame> Association<F> {
         self.outbound.rwnd = sack.a_rwnd.saturating_sub(self.outbound.flight_bytes);
         self.after_acknowledgement(io, &newly, user);
         Ok(())
+    }
+
+    /// Returns whether all that is retained is in flight on the only path, outside recovery.
+    fn is_in_sequence(&self) -> bool {
+        let outbound = &self.outbound;
+        !(outbound.has_lost() || outbound.has_gap_acked || outbound.fast_recovery.is_some())
+            && self.state == State::Established
+            && !self.paths.are_several()
+    }
+
+    /// Fast: a SACK without blocks acknowledges the first chunks of those in flight.
+    fn on_sack_in_sequence<P: Port<Frame = F>>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        sack: Sack<'_>,
+        user: &mut impl UpperLayer,
+    ) {
+        let (outbound, path) = (&mut self.outbound, self.paths.current_mut());
+        let mut acked = 0;
+        // Messages of one stream are reported together.
+        let (mut stream, mut bytes) = (0, 0);
+        while let Some(chunk) = io.shared.retained.front(&outbound.retained)
+            && chunk.tsn.leq(sack.cum_tsn_ack)
+        {
+            if chunk.stream != stream && bytes > 0 {
+                user.acked(self.id, stream, core::mem::take(&mut bytes));
+            }
+            stream = chunk.stream;
+            (acked, bytes) = (acked + chunk.size(), bytes + chunk.message_bytes());
+            io.shared.streams.on_acked(self.id.slot, stream);
+            io.shared.retained.pop_front(&mut outbound.retained);
+        }
+        user.acked(self.id, stream, bytes);
+        let (config, flight) = (&io.shared.config, path.flight_bytes);
+        path.flight_bytes -= acked;
+        path.rtt.on_ack(io.now, sack.cum_tsn_ack.plus(1), config.rto_min);
+        path.congestion.on_acked(acked, flight, false);
+        path.sacks = path.sacks.saturating_add(path.congestion.sacks_of(acked));
+        path.after_timeout = false;
+        path.mtu.on_acked();
+        if path.flight_bytes == 0 {
+            path.congestion.on_all_acked();
+            if !outbound.is_probing() {
+                path.rtx_at = Nanos::MAX;
+            }
+        } else {
+            path.restart_rtx_timer(io.now);
+            path.begin_burst(config);
+        }
+        outbound.clear_errors();
+        (outbound.cum_acked, outbound.flight_bytes) = (sack.cum_tsn_ack, path.flight_bytes);
+        outbound.is_window_closed = sack.a_rwnd < path.congestion.pmdcs();
+        outbound.rwnd = sack.a_rwnd.saturating_sub(outbound.flight_bytes);
+        let mut events = Events::ACKED;
+        events.set(Events::WRITABLE, core::mem::take(&mut outbound.is_blocked));
+        self.on_path_answer(io, self.paths.current_id(), user);
+        self.arm(io);
+        user.event(self.id, events);
     }
 
     /// RFC 9260 s9.2: a SHUTDOWN acknowledges, too. It has no window and no blocks.

@@ -3,6 +3,8 @@
 use bitflags::bitflags;
 use ironwarp_types::Seq;
 
+use crate::message::MessageHeader;
+
 use super::{FLAG_REFLECTED, IfUnrecognized, Tlvs, split_padded};
 
 /// The length of a chunk's header in bytes.
@@ -204,6 +206,19 @@ impl<'a> Data<'a> {
             ppid: u32::from_be_bytes(ppid),
             payload,
         })
+    }
+
+    /// A whole message without its payload.
+    pub(crate) fn whole(header: MessageHeader, tsn: Seq, ssn: u16) -> Data<'static> {
+        let MessageHeader { stream, ppid, is_unordered } = header;
+        let unordered = if is_unordered { DataFlags::UNORDERED } else { DataFlags::empty() };
+        Data { flags: DataFlags::WHOLE | unordered, tsn, stream, ssn, ppid, payload: &[] }
+    }
+
+    /// The message after this one in its stream.
+    pub(crate) fn next(self) -> Self {
+        let is_unordered = self.flags.contains(DataFlags::UNORDERED);
+        Data { tsn: self.tsn.plus(1), ssn: self.ssn.wrapping_add(u16::from(!is_unordered)), ..self }
     }
 
     /// Returns the octets of the fixed part.

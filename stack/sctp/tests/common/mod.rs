@@ -56,7 +56,7 @@ pub struct Upper {
     /// Whether messages are taken as they arrive.
     pub takes: bool,
     pub taken: Vec<(MessageHeader, Vec<u8>)>,
-    /// Stream and length of each message that the peer acknowledged.
+    /// Stream and length of the messages that the peer acknowledged at once.
     pub acked: Vec<(u16, u32)>,
     pub paths: Vec<(IpAddr, PathState)>,
 }
@@ -188,8 +188,8 @@ impl Node {
         self.check();
     }
 
-    /// Sends messages, one in each packet, while the windows take them. Returns how many were
-    /// pulled and what stopped it.
+    /// Sends messages while the windows take them. Returns how many were pulled, and what stopped
+    /// it.
     pub fn transmit(&mut self, id: ConnId, header: MessageHeader, messages: &[&[u8]]) -> (usize, Blocked) {
         let mut source = Messages(messages);
         let done = self.sctp.transmit(self.now, id, header, &mut source, &mut self.wires, usize::MAX);

@@ -118,6 +118,12 @@ impl<'b, L: Lower> PayloadReader<LentOf<'b, L>, RxOutcome> for LentReader<'_, L>
         ];
         Some(RxOutcome::new(slot, bits))
     }
+
+    #[inline]
+    fn join(&self, first: RxOutcome, second: RxOutcome) -> RxOutcome {
+        debug_assert_eq!(first.slot, second.slot);
+        RxOutcome { left: first.left | second.left, ..second }
+    }
 }
 
 impl<L: Lower> DataPath<L> {

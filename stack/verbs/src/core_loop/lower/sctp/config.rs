@@ -17,6 +17,7 @@ pub(super) fn sctp_config(config: &Config, sessions_max: u32) -> SctpConfig {
         } else {
             Vec::new()
         },
+        fast_path: config.stack.fast_path,
         inbound_streams: config.sctp.outbound_streams,
         held_messages_reserve: reserve as u16,
         held_messages_shared: frames - reserve * sessions_max,

@@ -456,11 +456,6 @@ impl Table {
         self.association(id).map_or(0, |association| association.stream(stream).sent_units)
     }
 
-    /// Returns whether this side has sent its first message of the session.
-    pub fn has_begun(&mut self, id: ConnId, stream: u16) -> bool {
-        self.session(id, stream).is_some_and(|session| session.has_begun())
-    }
-
     /// Chunks of a session were sent for the layer above, with so many bytes.
     pub fn on_sent(&mut self, id: ConnId, stream: u16, (units, bytes): (u16, usize)) {
         let owner = self.on_sent_below(id, stream, (units, bytes));

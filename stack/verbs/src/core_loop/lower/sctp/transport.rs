@@ -256,11 +256,13 @@ impl UnitSource for TerminateSource<'_> {
     }
 }
 
-/// The table, while a packet arrives. Its first segment that is next in order goes to the reader.
+/// The table, while a packet arrives. Its segments that are next in order go to the reader: those
+/// of one session, since there is one outcome.
 struct Lending<'a, T, R> {
     table: &'a mut Table,
     reader: T,
-    outcome: Option<R>,
+    /// The outcome, and the association and the stream of the session.
+    outcome: Option<(R, ConnId, u16)>,
 }
 
 impl<R, T: for<'a> PayloadReader<LentMessage<'a>, R>> UpperLayer for Lending<'_, T, R> {
@@ -269,10 +271,14 @@ impl<R, T: for<'a> PayloadReader<LentMessage<'a>, R>> UpperLayer for Lending<'_,
     }
 
     fn message(&mut self, id: ConnId, message: Message<'_>) -> bool {
-        if self.outcome.is_none()
-            && let Some((outcome, is_taken)) = self.table.lend(id, &message, &mut self.reader)
-        {
-            self.outcome = Some(outcome);
+        let stream = message.header.stream;
+        let is_other = self.outcome.as_ref().is_some_and(|&(_, of, at)| of != id || at != stream);
+        if !is_other && let Some((outcome, is_taken)) = self.table.lend(id, &message, &mut self.reader) {
+            let outcome = match self.outcome.take() {
+                Some((first, ..)) => self.reader.join(first, outcome),
+                None => outcome,
+            };
+            self.outcome = Some((outcome, id, stream));
             if is_taken {
                 return true;
             }
@@ -399,12 +405,12 @@ impl<P: Port> Transport for SctpSessions<P> {
         let Some(&SessionState { association, stream, .. }) = self.table.at(id) else {
             return Transmitted::default();
         };
-        if !self.table.has_begun(association, stream) {
+        let session = self.table.session(association, stream).filter(|session| session.has_begun());
+        let Some(session) = session else {
             return self.send_control(now, id, source, wires, packets_max);
-        }
+        };
         let header = MessageHeader { stream, ppid: PPID_SEGMENT, is_unordered: true };
-        let may_send = self.table.session(association, stream).is_some_and(|one| one.may_send_segments());
-        if !may_send {
+        if !session.may_send_segments() {
             return self.engine.transmit(now, association, header, &mut (), wires, packets_max);
         }
         let mut segments = Segments { source, count: 0, bytes: 0 };
@@ -471,7 +477,7 @@ impl<P: Port> Transport for SctpSessions<P> {
         let outcome = lending.outcome;
         self.settle(now, wires);
         match outcome {
-            Some(outcome) => Some(Arrival::Delivered(outcome)),
+            Some((outcome, ..)) => Some(Arrival::Delivered(outcome)),
             None => self.table.pop_events().map(|(id, events)| Arrival::Events(id, events)),
         }
     }
