@@ -14,7 +14,7 @@ fuzz/artifacts. Prints executions, coverage and corpus of each target; exits wit
 
   --smoke SECONDS  all targets together in about SECONDS, from the seeds only, leaving nothing behind
 
-targets: toml, frames, neighbours, tcp, startup, fpdu, rdmap, sctp, sctp_sessions, network, verbs, capi, memif, memif_rings, virtio_net, nvmf
+targets: toml, frames, neighbours, tcp, startup, fpdu, rdmap, sctp, sctp_sessions, esp, network, verbs, capi, memif, memif_rings, virtio_net, nvmf
 
 examples:
   scripts/fuzz.sh 20
@@ -31,7 +31,7 @@ cargo +nightly fuzz --version >/dev/null 2>&1 || {
     exit 3
 }
 
-all=(toml frames neighbours tcp startup fpdu rdmap sctp sctp_sessions network verbs capi memif memif_rings virtio_net nvmf)
+all=(toml frames neighbours tcp startup fpdu rdmap sctp sctp_sessions esp network verbs capi memif memif_rings virtio_net nvmf)
 if [ "$1" = --smoke ]; then
     seconds=$((${2:?"--smoke needs a number of seconds"} / ${#all[@]}))
     [ "$seconds" -gt 0 ] || seconds=1

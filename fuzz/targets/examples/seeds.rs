@@ -91,6 +91,20 @@ fn sctp_sessions() -> [(&'static str, &'static str, Vec<u8>); 2] {
     [("sctp_sessions", "passive", passive), ("sctp_sessions", "active", active)]
 }
 
+/// Packets in and out of order, replayed, altered and forged, and a hostile peer's: by GCM in a
+/// tunnel, and by CBC in transport mode over IPv6.
+fn esp() -> [(&'static str, &'static str, Vec<u8>); 2] {
+    let send = [&[0][..], &short(&[7; 20])].concat();
+    let deliver = [1, 2, 1, 0, 1, 1, 1, 1];
+    let attack = [&[2, 0, 6, 1, 2, 1, 30, 0x80, 3][..], &short(&[0, 0, 0x10, 0, 0, 0, 0, 9])].concat();
+    let hostile = [&[4][..], &short(&[0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 17])].concat();
+    let rest = [&send.repeat(3)[..], &attack, &deliver, &hostile, &[5], &short(&[0x45; 40])].concat();
+    [
+        ("esp", "tunnel", [&[0, 1, 1, 0][..], &rest].concat()),
+        ("esp", "transport-ipv6", [&[4, 0, 0, 1][..], &rest].concat()),
+    ]
+}
+
 /// A length of 16 bits and the bytes.
 fn long(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat()
@@ -134,6 +148,7 @@ fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     all.push(("rdmap", "write", [&[1][..], &write, &[6, 0, 0, 0, 64, 1], &write].concat()));
     all.extend(sctp());
     all.extend(sctp_sessions());
+    all.extend(esp());
     // Every frame is delivered; a message is posted in each round.
     all.push(("network", "no-faults", [0, 0, 0, 3, 10].repeat(40)));
     all.push(("network", "losses", [0, 185, 0, 220, 3, 18].repeat(40)));

@@ -7,6 +7,7 @@
 //! `examples/seeds.rs`; `tests/seeds.rs` runs them, and random changes of them, without a fuzzer.
 
 pub mod capi;
+pub mod esp;
 pub mod fpdu;
 pub mod frames;
 pub mod input;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use ironwarp_fuzz::{
-    capi, fpdu, frames, neighbours, network, nvmf, rdmap, sctp, sctp_sessions, startup, tcp, toml, verbs,
+    capi, esp, fpdu, frames, neighbours, network, nvmf, rdmap, sctp, sctp_sessions, startup, tcp, toml, verbs,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -93,6 +93,11 @@ fn packets_of_sctp() {
 #[test]
 fn sessions_over_sctp() {
     run("seeds/sctp_sessions", 200, sctp_sessions::run);
+}
+
+#[test]
+fn packets_of_esp() {
+    run("seeds/esp", 200, esp::run);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Two ends with associations both ways, and packets between them.
 
+// Each program of tests uses a part.
+#![allow(dead_code)]
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ironwarp_ipsec::{
