@@ -19,7 +19,8 @@
 //! [`IpsecConfig`]. Lookups are linear in them.
 //!
 //! The modules, in the order in which a packet passes them: `policy`, `association`, `outbound`;
-//! `inbound`, `replay`. `ip` has the headers, `engine` the tables' interface.
+//! `inbound`, `replay`. `port` puts them around a port, `ip` has the headers, `engine` the
+//! interface of the tables.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used))]
@@ -30,6 +31,7 @@ mod inbound;
 mod ip;
 mod outbound;
 mod policy;
+mod port;
 mod replay;
 
 pub use association::{AddError, AssociationConfig, KeySource, Lifetime, Mode, UdpEncapsulation, Usage};
@@ -38,6 +40,7 @@ pub use inbound::Inbound;
 pub use ironwarp_crypto::{AesBits, Hmac, KeyMaterial, Suite};
 pub use outbound::Outbound;
 pub use policy::{Action, Policy, Prefix, Selector};
+pub use port::{OVERHEAD_BYTES_MAX, SecurePort};
 
 /// Pad length and next header.
 const TRAILER_BYTES: usize = 2;

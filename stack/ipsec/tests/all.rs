@@ -6,3 +6,4 @@ mod headers;
 mod lifetimes;
 mod packets;
 mod policies;
+mod port;

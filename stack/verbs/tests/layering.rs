@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-port", &["types", "arch", "stats", "dpdk-sys"]),
     ("ironwarp-net", &["types", "arch", "stats", "port"]),
     ("ironwarp-timers", &["types", "arch"]),
-    ("ironwarp-ipsec", &["types", "arch", "stats", "crypto"]),
+    ("ironwarp-ipsec", &["types", "arch", "stats", "crypto", "port"]),
     ("ironwarp-tcp", &["types", "llp", "timers", "arch", "stats", "port", "net"]),
     ("ironwarp-sctp", &["types", "llp", "timers", "arch", "stats", "port", "net"]),
     ("ironwarp-iwarp", &["types", "llp", "arch", "stats", "rings", "mem"]),
