@@ -1,13 +1,13 @@
 //! Several addresses of a peer: which are used, when, and for what (RFC 9260 s5.1.2, s5.4, s6.4,
 //! s8.2 and s8.3).
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ironwarp_llp::{ConnId, Events};
 use ironwarp_sctp::{MessageHeader, PathInfo, PathState, SctpConfig, State};
 use ironwarp_stats::Counter;
 use ironwarp_testkit::Route;
-use ironwarp_types::{Flow, Nanos};
+use ironwarp_types::{Flow, MacAddr, Nanos};
 
 use crate::common::*;
 
@@ -304,20 +304,110 @@ fn a_reply_goes_where_its_cause_came_from() {
     }
 }
 
+/// A peer that opens an association from its address on the second link to ours on the first, and
+/// lists its address on the first. No route is known but that of the set-up.
+struct Across(TwoAddresses);
+
+impl Across {
+    const SET_UP: Route = Route {
+        macs: [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]],
+        ips: [IpAddr::V4(Ipv4Addr::new(10, 1, 0, 1)), IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2))],
+    };
+
+    fn new(config: SctpConfig, mtu_bytes: u16) -> Self {
+        let mut node = Node::with_mtu(2, config, mtu_bytes);
+        node.listen();
+        node.receive(&Across::SET_UP.packet(132, &listing(&[[10, 0, 0, 1]]).packet()));
+        let [answer] = &node.sent()[..] else { panic!("one INIT ACK") };
+        let tag = word(answer.value(), 0);
+        node.receive(&Across::SET_UP.packet(132, &cookie_echo(answer)));
+        let [(id, Events::ESTABLISHED)] = node.take_events()[..] else { panic!("no association") };
+        let (_, remotes) = node.sctp.pop_unrouted().expect("an address without a route");
+        assert_eq!(remotes[..], [on_link(0, 1), on_link(1, 1)], "that of the set-up is the last one");
+        Across(TwoAddresses { node, tag, id })
+    }
+
+    /// Adds a route from our address on a link to that of the peer on another.
+    fn add_route(&mut self, local: u8, remote: u8) {
+        let TwoAddresses { node, id, .. } = &mut self.0;
+        let [local, remote] = [on_link(local, 2), on_link(remote, 1)].map(|ip| SocketAddr::new(ip, PORT));
+        let path = node.net.path_to(&Flow { local, remote }, MacAddr(Across::SET_UP.macs[0]));
+        node.sctp.add_route(node.now, *id, path);
+    }
+
+    /// Sends chunks over the set-up's link, and returns the frames that are sent for them.
+    fn answers(&mut self, chunks: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        self.0.node.receive(&Across::SET_UP.packet(132, &packet([FROM, PORT], self.0.tag, chunks)));
+        self.0.node.frames()
+    }
+
+    /// Returns our address of each path.
+    fn locals(&self) -> Vec<IpAddr> {
+        self.0.node.sctp.paths(self.0.id).map(|path| path.local).collect()
+    }
+}
+
 /// A peer opens an association from its address on one link to ours on another. Once both are known
 /// its packets depend on no link of ours alone.
 #[test]
 fn an_address_of_another_link_is_reached_over_that_link() {
-    let mut node = Node::new(2, both_links(2));
-    node.listen();
-    let across = Route { ips: [on_link(1, 1), on_link(0, 2)], ..Route::v4(1, 2) };
-    node.receive(&across.packet(132, &listing(&[[10, 0, 0, 1]]).packet()));
-    let [answer] = &node.sent()[..] else { panic!("one INIT ACK") };
-    node.receive(&across.packet(132, &cookie_echo(answer)));
-    let [(id, Events::ESTABLISHED)] = node.take_events()[..] else { panic!("no association") };
-    let _ = node.frames();
-    let routes: Vec<_> = node.sctp.paths(id).map(|path| (path.local, path.remote)).collect();
-    assert_eq!(routes, [1, 0].map(|link| (on_link(link, 2), on_link(link, 1))));
+    let mut across = Across::new(both_links(2), 1_500);
+    across.add_route(0, 0);
+    across.add_route(1, 1);
+    assert_eq!(across.locals(), [on_link(1, 2), on_link(0, 2)]);
+}
+
+/// The route of the set-up works. It stays if no other path leaves from its address, or if the new
+/// one would share the address of another.
+#[test]
+fn the_route_of_the_set_up_stays_if_another_brings_no_redundancy() {
+    let mut across = Across::new(both_links(2), 1_500);
+    across.add_route(1, 1);
+    assert_eq!(across.locals(), [on_link(0, 2)], "there is no other path yet");
+    across.add_route(1, 0);
+    across.add_route(1, 1);
+    assert_eq!(across.locals(), [on_link(0, 2), on_link(1, 2)], "both are behind one gateway of ours");
+}
+
+/// RFC 9260 s6.4.1: a timeout on the new route of the set-up returns to the old one, over which the
+/// peer has answered.
+#[test]
+fn a_timeout_returns_to_the_route_of_the_set_up() {
+    let mut across = Across::new(both_links(2), 1_500);
+    across.add_route(0, 0);
+    across.add_route(1, 1);
+    let TwoAddresses { node, id, .. } = &mut across.0;
+    assert_eq!(node.transmit(*id, UNORDERED, &[b"message"]).0, 1);
+    let sources = |node: &mut Node| {
+        let frames = node.frames().into_iter().filter(|frame| Sent::read(frame).kinds() == [DATA]);
+        frames.map(|frame| frame[27]).collect::<Vec<_>>()
+    };
+    assert_eq!(sources(node), [1], "from our address on the second link");
+    node.pass(node.info(*id).rto + Nanos::from_millis(1));
+    assert_eq!(sources(node), [0], "from that on the first");
+}
+
+/// RFC 6951 s5.4 and RFC 9260 s7.3: the new route is encapsulated as the old one is, and what has
+/// passed stays the largest packet: messages in flight may be as large.
+#[test]
+fn a_new_route_keeps_the_encapsulation_and_the_mtu() {
+    let mut across = Across::new(SctpConfig { udp_local_port: 9_899, ..both_links(2) }, 9_000);
+    across.0.node.pass(Nanos::from_millis(1));
+    let probes = across.0.node.frames();
+    let probe = probes.iter().map(|frame| Sent::read(frame)).find(|sent| sent.kinds() == [HEARTBEAT, PAD]);
+    across.answers(&[chunk(HEARTBEAT_ACK, 0, probe.expect("a probe of the MTU").value())]);
+    let heartbeat = packet([FROM, PORT], across.0.tag, &[chunk(HEARTBEAT, 0, &tlv(1, b"nonce"))]);
+    let udp = [20_000, 9_899, heartbeat.len() as u16 + 8, 0].map(u16::to_be_bytes).concat();
+    across.0.node.receive(&Across::SET_UP.packet(17, &[udp, heartbeat].concat()));
+    across.add_route(0, 0);
+    across.add_route(1, 1);
+    let TwoAddresses { node, id, .. } = &mut across.0;
+    node.frames();
+    assert_eq!(node.transmit(*id, UNORDERED, &[&[7; 8_000]]).0, 1);
+    let frames = node.frames();
+    let [frame] = &frames[..] else { panic!("one packet") };
+    let (source, protocol, port) = (frame[27], frame[23], [frame[36], frame[37]]);
+    assert_eq!((source, protocol, u16::from_be_bytes(port)), (1, 17, 20_000));
 }
 
 /// RFC 9260 s5.2.2: an INIT that adds an address to an association is refused, and the association
@@ -398,7 +488,7 @@ fn a_collision_is_answered_at_the_address_that_the_user_named() {
     let [answer] = &whole.sent()[..] else { panic!("one INIT ACK") };
     whole.receive(&over(0, 1).packet(132, &cookie_echo(answer)));
     let (_, remotes) = whole.sctp.pop_unrouted().expect("an address without a route");
-    assert_eq!(remotes[..], [on_link(0, 1), on_link(1, 1)]);
+    assert_eq!(remotes[..], [on_link(1, 1), on_link(0, 1)]);
     // Without that address the INIT concerns another association, which nobody listens for.
     node.receive(&over(1, 1).packet(132, &InitChunk::default().packet()));
     assert_eq!(node.sent().iter().map(Sent::kinds).collect::<Vec<_>>(), [[ABORT]]);
@@ -557,7 +647,7 @@ fn the_addresses_of_a_peer_are_bounded() {
     node.receive(&Route::v4(1, 2).packet(132, &echo(tag, &cookie)));
     let (_, remotes) = node.sctp.pop_unrouted().expect("addresses without a route");
     let expected: Vec<IpAddr> =
-        vec![on_link(0, 1), on_link(1, 9), [10, 1, 1, 0].into(), [10, 1, 1, 1].into()];
+        vec![on_link(1, 9), [10, 1, 1, 0].into(), [10, 1, 1, 1].into(), on_link(0, 1)];
     assert_eq!(remotes[..], expected[..]);
     // 3 more addresses of the peer on one link, and 4 on the other.
     assert_eq!(node.sctp.resource_usage().flows, 8);
@@ -634,4 +724,24 @@ fn messages_fit_the_smallest_mtu_of_the_paths() {
         let acked = SentData::all(std::slice::from_ref(sent))[0].tsn;
         peer.send_from(0, &[sack(acked, 1 << 20, &[])]);
     }
+}
+
+/// RFC 9260 s6.1, rule A: messages that share a packet fit the receive window together, also where
+/// the MTU of another path limits a message and not the packet.
+#[test]
+fn messages_that_share_a_packet_fit_the_window() {
+    let mut peer = TwoAddresses::with_mtu(9_000);
+    peer.node.pass(Nanos::from_millis(1));
+    // The first path proves its MTU, and the second one its address only.
+    for (link, heartbeat) in peer.collect() {
+        peer.send_from(link as u8, &[chunk(HEARTBEAT_ACK, 0, heartbeat.value())]);
+    }
+    assert_eq!(peer.states(), [PathState::Active; 2]);
+    assert_eq!(peer.node.transmit(peer.id, UNORDERED, &[b"first"]).0, 1);
+    let first = SentData::all(&[peer.collect().remove(0).1])[0].tsn;
+    assert_eq!(peer.send_from(0, &[sack(first, 1_500, &[])]), []);
+    peer.node.transmit(peer.id, UNORDERED, &[&[7; 400][..]; 20]);
+    let sent: Vec<_> = peer.collect().into_iter().map(|(_, sent)| sent).collect();
+    let octets: usize = SentData::all(&sent).iter().map(|data| data.payload.len()).sum();
+    assert!((400..=1_500).contains(&octets), "{octets} octets");
 }

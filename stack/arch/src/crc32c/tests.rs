@@ -18,6 +18,8 @@ fn every_means() -> Vec<Means> {
         Means::Tables,
         #[cfg(not(miri))]
         Means::Folding,
+        #[cfg(not(miri))]
+        Means::Digest,
         Means::available(),
     ]
 }

@@ -53,8 +53,8 @@ pub struct PathInfo {
 
 impl<P: Port> Sctp<P> {
     /// Returns an association that has established, with addresses of its peer that have no route,
-    /// and the one of the set-up. Those that get none with [`Sctp::add_route`] are returned again
-    /// after 10 ms, and then less and less often.
+    /// and behind them the one of the set-up. Those that get none with [`Sctp::add_route`] are
+    /// returned again after 10 ms, and then less and less often.
     pub fn pop_unrouted(&mut self) -> Option<(ConnId, Addresses)> {
         loop {
             let slot = self.shared.unrouted.pop()?;
@@ -63,7 +63,9 @@ impl<P: Port> Sctp<P> {
             if association.state == State::Established && association.has_unrouted() {
                 let set_up = association.flow.remote.ip();
                 let mut addresses = association.remotes.clone();
-                addresses.retain(|remote| *remote == set_up || association.paths.find(*remote).is_none());
+                addresses.retain(|remote| association.paths.find(*remote).is_none());
+                // There is no room only if the peer did not list it: then it gets no other route.
+                let _ = addresses.try_push(set_up);
                 return Some((id, addresses));
             }
         }
@@ -77,8 +79,9 @@ impl<P: Port> Sctp<P> {
     /// Adds the route to an address of [`Sctp::pop_unrouted`]. A route from an address that the
     /// peer does not know is ignored.
     ///
-    /// The peer may have opened the association from an address of one link to ours of another. Its
-    /// packets then depend on one link of ours, so the route to it becomes that of its own link.
+    /// The peer may have opened the association from an address of one link to ours of another. If
+    /// two paths then depend on one address of ours, the one of the set-up takes a route from an
+    /// address that none depends on. It takes its first route again after a timeout.
     pub fn add_route(&mut self, now: Nanos, id: ConnId, route: Path) {
         let Some(association) = association_of(&mut self.slots, id) else { return };
         let config = &self.shared.config;
@@ -88,10 +91,10 @@ impl<P: Port> Sctp<P> {
         if !is_known || association.state != State::Established {
             return;
         }
-        let route = encapsulated(route, 0);
         match association.paths.find(remote) {
-            None => association.paths.add(route, now, config),
-            Some(path) => association.change_link(now, path, route),
+            None => association.paths.add(encapsulated(route, 0), now, config),
+            Some(0) => association.paths.move_first(route),
+            Some(_) => {}
         }
         self.shared.wheel.arm(id.slot, association.next_deadline());
     }

@@ -299,6 +299,10 @@ impl<P: Port> Sctp<P> {
         let end = from.saturating_add(slots_max);
         let part = self.slots.get_mut(from as usize..(end as usize).min(self.slots.len()))?;
         for association in part.iter_mut().filter_map(|slot| slot.association.as_mut()) {
+            if let Some(spare) = &mut association.paths.spare {
+                let mtu_bytes = spare.mtu_bytes();
+                update(spare, mtu_bytes);
+            }
             for path in association.paths.iter_mut() {
                 let mtu_bytes = path.reported_mtu_bytes();
                 update(&mut path.route, mtu_bytes);

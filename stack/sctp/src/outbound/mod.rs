@@ -10,8 +10,8 @@
 //! that are sent again. With nothing outstanding a message is made to fit a window of at least 516
 //! octets (RFC 5043 s9); a smaller window is probed.
 //!
-//! Source: RFC 9260 s6.1, s6.3 and s7.2. Cost: one frame, one list node and one pass of CRC-32C a
-//! message; no copy.
+//! Source: RFC 9260 s6.1, s6.3 and s7.2. Cost: one frame and one pass of CRC-32C a packet, and one
+//! list node a message; no copy.
 
 mod chunk;
 mod retransmit;
@@ -270,9 +270,12 @@ impl<F: Frame> Association<F> {
         message_bytes_max: u32,
     ) -> Result<usize, Blocked> {
         let (retained, retained_max) = (&self.outbound.retained, io.shared.config.retained_chunks_max);
-        let messages_max = match self.outbound.rwnd >= self.full_message_bytes() {
+        // A probe and a message for a small window travel alone. So does one in a packet that is
+        // larger than `may_pull` assumes, since another path has a smaller MTU.
+        let is_shared = self.outbound.rwnd >= self.full_message_bytes()
+            && self.paths.current().congestion.pmdcs() == self.paths.pmdcs();
+        let messages_max = match is_shared {
             true => retained_max.saturating_sub(retained.len()).clamp(1, BUNDLED_MAX),
-            // A probe, or a message for a small window.
             false => 1,
         };
         let messages_max = io.shared.retained.room(retained).min(messages_max);

@@ -9,6 +9,9 @@
 //! is. The one of the set-up is current again as soon as it answers. With one address the states do
 //! not matter, since there is no other path.
 //!
+//! The path of the set-up may have two routes, from two addresses of ours. A timeout on it changes
+//! between them (RFC 9260 s6.4.1).
+//!
 //! Source: RFC 9260 s5.4, s6.4, s8.1 and s8.2; RFC 7829 s3 for PotentiallyFailed. Cost: with one
 //! path, a comparison for each access.
 
@@ -201,12 +204,15 @@ pub(crate) struct Paths {
     first: PathTo,
     others: ArrayVec<PathTo, { PATHS_MAX - 1 }>,
     current: PathId,
+    /// The other route of the first path, from another address of ours.
+    pub(crate) spare: Option<Path>,
 }
 
 impl Paths {
     /// `route` is that of the set-up. Its address is confirmed (RFC 9260 s5.4).
     pub(crate) fn new(route: Path, config: &SctpConfig) -> Self {
-        Paths { first: PathTo::new(route, PathState::Active, config), others: ArrayVec::new(), current: 0 }
+        let first = PathTo::new(route, PathState::Active, config);
+        Paths { first, others: ArrayVec::new(), current: 0, spare: None }
     }
 
     /// Forgets all but the first route: an association begins anew.
@@ -220,6 +226,18 @@ impl Paths {
         let mut path = PathTo::new(route, PathState::Unconfirmed, config);
         path.heartbeat_at = now + path.rtt.rto().times(self.others.len() as u64);
         let _ = self.others.try_push(path);
+    }
+
+    /// The first path takes a route from an address of ours that no path leaves from, if another
+    /// path leaves from the same one as it. One of a smaller MTU does not take what is in flight.
+    pub(crate) fn move_first(&mut self, mut route: Path) {
+        let leaves_from = |path: &PathTo, of: &Path| path.route.local_addr() == of.local_addr();
+        let is_link_shared = self.others.iter().any(|path| leaves_from(path, &self.first.route));
+        let is_unused = !self.iter().any(|path| leaves_from(path, &route));
+        if is_link_shared && is_unused && route.mtu_bytes() >= self.first.route.mtu_bytes() {
+            route.set_transport(TransportProtocol::SCTP, self.first.route.udp_port());
+            self.spare = Some(core::mem::replace(&mut self.first.route, route));
+        }
     }
 
     /// The address turned out to be another host's: nothing is sent to it any more.
@@ -287,6 +305,8 @@ impl Paths {
         if path.route.udp_port() != port {
             path.route.set_transport(TransportProtocol::SCTP, port);
             path.congestion.set_pmdcs(pmdcs(&path.route, path.mtu.confirmed()));
+            let spare = self.spare.as_mut().filter(|spare| spare.remote_addr() == remote);
+            spare.into_iter().for_each(|spare| spare.set_transport(TransportProtocol::SCTP, port));
         }
     }
 
@@ -359,6 +379,9 @@ impl Paths {
         let changed = path.on_error(config).then_some(path.state);
         if changed == Some(PathState::PotentiallyFailed) && path.heartbeat.is_none() {
             path.heartbeat_at = now;
+        }
+        if let Some(spare) = self.spare.as_mut().filter(|_| id == 0) {
+            core::mem::swap(&mut self.first.route, spare);
         }
         self.select(id == self.current);
         changed

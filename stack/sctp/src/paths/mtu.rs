@@ -121,17 +121,6 @@ impl<F: Frame> Association<F> {
         }
     }
 
-    /// A path takes a route from another address of ours, unless its MTU is less.
-    pub(crate) fn change_link(&mut self, now: Nanos, id: PathId, route: Path) {
-        let path = self.paths.at_mut(id);
-        if route.local_addr() != path.route.local_addr() && route.mtu_bytes() >= path.route.mtu_bytes() {
-            path.mtu = PathMtu::new(&route);
-            path.congestion.set_pmdcs(pmdcs(&route, path.mtu.confirmed()));
-            path.route = route;
-            self.start_mtu_search(now, id);
-        }
-    }
-
     /// Runs the timers of the search that have expired.
     pub(crate) fn on_mtu_timers<P: Port<Frame = F>>(&mut self, io: &mut Io<'_, P>) {
         for id in self.paths.ids() {
