@@ -4,7 +4,7 @@ use crate::common::{AT, HOST_NQN, NQN, Pair, target_config};
 use crate::world::World;
 use ironwarp::Nanos;
 use iwarp_nvmf::NvmfError;
-use iwarp_nvmf::auth::{DhKey, Exchange, Group, Hash, HostSecrets, Nonce, Secret};
+use iwarp_nvmf::auth::{AuthPolicy, DhKey, Exchange, Group, Hash, HostSecrets, Nonce, Secret};
 use iwarp_nvmf::config::TargetConfig;
 use iwarp_nvmf::host::{Host, HostSettings, Pattern, Transfer, Workload};
 use iwarp_nvmf::target::TargetCounter;
@@ -362,6 +362,30 @@ fn a_replayed_reply_is_refused() {
     };
     assert_eq!(attempt(), Body::Success1 { hash_bytes: 64, response: None });
     assert_eq!(attempt(), Body::Failure1(Explanation::Failed));
+}
+
+/// On a live queue, a host that stops half-way loses the exchange after two minutes, and nothing
+/// else.
+#[test]
+fn an_exchange_that_stops_on_a_live_queue_ends_alone() {
+    let mut world = World::new(&both(), &[1]);
+    world.connect(0, 1);
+    let World { core, hosts, .. } = &mut world;
+    let host = &mut hosts[0].host;
+    let secrets = secrets(SECRET, None).expect("secrets");
+    let policy = AuthPolicy {
+        hosts: [("nqn.2014-08.org.example:host1".to_owned(), secrets.into())].into(),
+        ..AuthPolicy::default()
+    };
+    core.target.set_auth_policy(policy);
+    host.send_message(0, &negotiate(5, &[1], &[1]), &mut || core.turn()).expect("sent");
+    core.pause(Nanos::from_secs(121));
+    host.send_message(0, &negotiate(6, &[1], &[1]), &mut || core.turn()).expect("sent");
+    host.namespaces(&mut || core.turn()).expect("commands go on");
+    let count = |counter| core.target.counters.read(counter);
+    assert_eq!(count(TargetCounter::AuthenticationTimeouts), 1);
+    assert_eq!(count(TargetCounter::AuthenticationMessagesInvalid), 0);
+    assert!(host.is_up(0) && host.is_up(1));
 }
 
 /// Hosts that claim an NQN and do not prove it take no controller from the one that does.
