@@ -380,12 +380,51 @@ fn an_exchange_that_stops_on_a_live_queue_ends_alone() {
     core.target.set_auth_policy(policy);
     host.send_message(0, &negotiate(5, &[1], &[1]), &mut || core.turn()).expect("sent");
     core.pause(Nanos::from_secs(121));
-    host.send_message(0, &negotiate(6, &[1], &[1]), &mut || core.turn()).expect("sent");
+    let timeouts = |world: &mut World| world.core.target.counters.read(TargetCounter::AuthenticationTimeouts);
+    world.until("the end of the exchange", Nanos::from_secs(3), |world| timeouts(world) == 1);
+    let World { core, hosts, .. } = &mut world;
+    let host = &mut hosts[0].host;
+    // What is late has a reason, and a new exchange may begin.
+    let success2 = Message { t_id: 5, body: Body::Success2 };
+    for late in [reply(5, 32, None, vec![2; 256]), success2] {
+        host.send_message(0, &late, &mut || core.turn()).expect("sent");
+        let (entry, mut data) = (command(0, fctype::AUTH_RECEIVE, 4096), vec![0; 4096]);
+        let done = host.execute(0, entry, Transfer::FromTarget(4096), &mut data, &mut || core.turn());
+        assert_eq!(done.expect("a response").status(), Status::SUCCESS);
+        let failure = Body::Failure1(Explanation::Message);
+        assert_eq!(Message::decode(&data).expect("a message").0, Message { t_id: 5, body: failure });
+    }
+    core.pause(Nanos::from_secs(1));
     host.namespaces(&mut || core.turn()).expect("commands go on");
-    let count = |counter| core.target.counters.read(counter);
-    assert_eq!(count(TargetCounter::AuthenticationTimeouts), 1);
-    assert_eq!(count(TargetCounter::AuthenticationMessagesInvalid), 0);
-    assert!(host.is_up(0) && host.is_up(1));
+    host.settings_mut().secrets = self::secrets(SECRET, None);
+    host.authenticate(0, &mut || core.turn()).expect("again");
+    assert_eq!(core.target.counters.read(TargetCounter::AuthenticationMessagesInvalid), 0);
+    assert!(host.is_up(0) && host.is_up(1) && timeouts(&mut world) == 1);
+}
+
+/// A peer that claims the NQN of a connected host takes no number of its queues, neither before its
+/// proof nor by it.
+#[test]
+fn a_queue_has_no_number_before_its_proof() {
+    let mut world = World::new(&both(), &[1, 3]);
+    for peer in &mut world.hosts {
+        let settings = peer.host.settings_mut();
+        (settings.hostnqn, settings.hostid) = (HOST_NQN.to_owned(), [1; 16]);
+        settings.secrets = secrets(SECRET, None);
+    }
+    world.connect(0, 0);
+    let World { core, hosts, .. } = &mut world;
+    let [owner, thief] = &mut hosts[..] else { panic!("two hosts") };
+    let request = CmRequest::new(1, 32);
+    let queue = thief.host.open_raw(request.as_bytes(), 32, &mut || core.turn()).expect("open");
+    let connect = Connect { recfmt: 0, qid: 1, sqsize: 31, cattr: 0, kato_ms: 0 };
+    let cntlid = core.target.controllers()[0].cntlid();
+    let data = ConnectData::new([1; 16], cntlid, NQN, HOST_NQN);
+    let entry = thief.host.send_connect(queue, connect, &data, &mut || core.turn()).expect("a response");
+    assert_eq!(entry.status(), Status::SUCCESS);
+    owner.host.connect_io_queues(1, &mut || core.turn()).expect("its own number");
+    thief.host.authenticate(queue, &mut || core.turn()).expect_err("the number is taken");
+    assert!(owner.host.is_up(1) && !thief.host.is_up(queue));
 }
 
 /// Hosts that claim an NQN and do not prove it take no controller from the one that does.

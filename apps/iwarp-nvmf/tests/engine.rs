@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use iwarp_nvmf::auth::{AuthPolicy, HostSecrets, Secret};
 use iwarp_nvmf::target::{
     CapsuleLimits, IoOperation, Namespace, NamespaceInfo, Queue, Response, Step, Subsystem, SubsystemInfo,
     Target, TargetCounter, TargetLimits,
 };
+use iwarp_nvmf::wire::auth::{Body, Message, command};
 use iwarp_nvmf::wire::fabrics::{
     CATTR_DISABLE_SQ_FLOW_CONTROL, CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, property,
     property_get, property_set,
 };
 use iwarp_nvmf::wire::identify::cns;
 use iwarp_nvmf::wire::log_page::lid;
-use iwarp_nvmf::wire::opcode::{admin, feature, io};
+use iwarp_nvmf::wire::opcode::{admin, fctype, feature, io};
 use iwarp_nvmf::wire::sgl::SglDescriptor;
 use iwarp_nvmf::wire::{Status, SubmissionQueueEntry};
 use zerocopy::IntoBytes;
@@ -369,6 +371,58 @@ fn a_host_has_at_most_its_number_of_controllers_by_name_and_by_address() {
         );
     }
     assert_eq!(target.counters.read(TargetCounter::ControllersPerHostFull), 2);
+}
+
+/// The secret of [`HOST`]; the others need none.
+fn auth_policy() -> AuthPolicy {
+    let host = Secret::parse("DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:");
+    let secrets = HostSecrets { host: host.expect("a secret"), controller: None };
+    AuthPolicy { hosts: [(HOST.to_owned(), secrets.into())].into(), ..AuthPolicy::default() }
+}
+
+/// Claims alone take no controller from a host that was admitted.
+#[test]
+fn controllers_without_a_proof_give_way_first() {
+    let target = target_of(TargetLimits { controllers: 3, ..TargetLimits::default() });
+    target.set_auth_policy(auth_policy());
+    let admitted = ["nqn.a", "nqn.b"].map(|host| connected(&target, NQN, (host, "10.0.0.1")).0);
+    let (first, _) = connected(&target, NQN, (HOST, "10.0.0.8"));
+    let (second, status) = connected(&target, NQN, (HOST, "10.0.0.9"));
+    assert!(status.is_success() && first.is_ended() && !second.is_ended());
+    let (third, status) = connected(&target, NQN, ("nqn.c", "10.0.0.1"));
+    assert!(status.is_success() && second.is_ended() && !third.is_ended());
+    let (_, status) = connected(&target, NQN, (HOST, "10.0.0.7"));
+    assert_eq!(status, Status::CONNECT_CONTROLLER_BUSY);
+    assert!(admitted.iter().all(|queue| !queue.is_ended()));
+}
+
+/// An IPv6 host has 2^64 addresses.
+#[test]
+fn the_addresses_of_an_ipv6_network_are_one_host() {
+    let target = target_of(TargetLimits { controllers_per_host: 2, ..TargetLimits::default() });
+    let of = |n: u32| connected(&target, NQN, (&format!("nqn.{n}"), &format!("2001:db8::{n}")));
+    let queues: Vec<_> = (1..4).map(of).collect();
+    assert_eq!(queues.iter().filter(|(_, status)| status.is_success()).count(), 2);
+}
+
+/// Base 1.4, 7.12: a host that authenticates is there.
+#[test]
+fn a_message_of_an_authentication_is_a_sign_of_life() {
+    let target = target_of(TargetLimits::default());
+    target.set_auth_policy(auth_policy());
+    let mut queue = Queue::new(target.clone(), 0, 32);
+    let connect = Connect { kato_ms: 1000, ..connect(0) };
+    assert!(send_connect(&mut queue, connect, &connect_data(CNTLID_DYNAMIC, NQN)).status.is_success());
+    let message = Message { t_id: 1, body: Body::Negotiate { sc_c: 0, offer: Some((vec![1], vec![1])) } };
+    let bytes = message.encode();
+    let mut entry = command(1, fctype::AUTH_SEND, bytes.len() as u32);
+    entry.sgl1 = SglDescriptor::keyed(0x1000, bytes.len() as u32, 5, false);
+    assert!(matches!(queue.start(0, &entry, NOW), Step::FromHost { .. }));
+    assert!(matches!(queue.received(&entry, &bytes, NOW.now_ms + 900), Step::Authenticating));
+    target.expire_keep_alive(NOW.now_ms + 1500);
+    assert!(!queue.is_ended());
+    target.expire_keep_alive(NOW.now_ms + 2000);
+    assert!(queue.is_ended());
 }
 
 /// As in the stack's limit of half-open connections: when all are in use, the host with the most

@@ -9,7 +9,9 @@
 //! Authentication Receive. While a message is `Busy`, a thread that is no polled core computes, and
 //! the command waits. A message that is not due, or is wrong, ends the exchange: the host fetches
 //! the reason, and the connection ends [`FAILURE_LINGER_MS`] later. An exchange on a queue that is
-//! authenticated already uses the secrets of that moment; commands go on meanwhile.
+//! authenticated already uses the secrets of that moment; commands go on meanwhile. A host that
+//! does not go on in time loses the exchange, whose secrets are dropped, and nothing else. The time
+//! that the target computes is not the host's.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
@@ -32,7 +34,7 @@ const FAILURE_LINGER_MS: u64 = 100;
 pub(super) struct Authentication {
     stage: Stage,
     t_id: u16,
-    /// When the last message arrived.
+    /// When the stage began.
     since_ms: u64,
 }
 
@@ -50,6 +52,8 @@ enum Stage {
     Reply(Run),
     /// A Success2.
     Success2,
+    /// A Negotiate. The host did not go on in time: what it still sends of that exchange is late.
+    Expired,
     /// The end of the connection, after this time.
     Failed { explanation: Explanation, at_ms: u64 },
 }
@@ -81,52 +85,58 @@ impl Queue {
     /// command.
     #[cold]
     pub(super) fn auth_message(&mut self, entry: &SubmissionQueueEntry, data: &[u8], now_ms: u64) -> Step {
+        // The host of an I/O queue is not known before its proof.
+        if let Some(member) = self.member().filter(|_| self.qid == 0) {
+            member.controller().seen(now_ms);
+        }
+        if matches!(self.auth.stage, Stage::Failed { .. }) {
+            return Step::Respond(Status::SUCCESS.into());
+        }
         let is_whole = bytes_of(entry).is_some_and(|bytes| bytes as usize == data.len());
-        let step_timeout_ms = match self.member().map_or(0, |member| member.controller().kato_ms()) {
-            0 => STEP_TIMEOUT_MS,
-            kato_ms => kato_ms.into(),
-        };
-        let is_late = now_ms.saturating_sub(self.auth.since_ms) > step_timeout_ms;
-        let stage = match core::mem::take(&mut self.auth.stage) {
-            failed @ Stage::Failed { .. } => {
-                self.auth.stage = failed;
-                return Step::Respond(Status::SUCCESS.into());
-            }
-            Stage::Idle => Stage::Idle,
-            _ if is_late => {
-                self.target.counters.add(TargetCounter::AuthenticationTimeouts);
-                Stage::Idle
-            }
-            stage => stage,
-        };
-        self.auth.since_ms = now_ms;
+        let stage = core::mem::take(&mut self.auth.stage);
         let next = match Message::decode(data) {
             Ok((message, [])) if is_whole => self.next_stage(stage, message),
             Ok(_) => Err(Explanation::Payload),
             Err(explanation) => Err(explanation),
         };
+        // Success2 is the last message of an exchange that goes both ways.
+        if matches!(next, Ok(Stage::Idle)) && !self.admit(now_ms) {
+            return Step::End;
+        }
         self.enter(next, now_ms);
         self.authenticating(now_ms)
     }
 
+    /// Ends an exchange whose host has not gone on in time, and drops its secrets. For housekeeping.
+    pub fn expire_exchange(&mut self, now_ms: u64) {
+        let step_timeout_ms = match self.member().map_or(0, |member| member.controller().kato_ms()) {
+            0 => STEP_TIMEOUT_MS,
+            kato_ms => kato_ms.into(),
+        };
+        let waits_for_host =
+            matches!(self.auth.stage, Stage::Ready { .. } | Stage::Reply(_) | Stage::Success2);
+        if waits_for_host && now_ms.saturating_sub(self.auth.since_ms) > step_timeout_ms {
+            self.target.counters.add(TargetCounter::AuthenticationTimeouts);
+            self.auth.stage = Stage::Expired;
+        }
+    }
+
     fn next_stage(&mut self, stage: Stage, message: Message) -> Computed {
         let Message { t_id, body } = message;
-        if !matches!(stage, Stage::Idle) && t_id != self.auth.t_id {
+        if !matches!(stage, Stage::Idle | Stage::Expired) && t_id != self.auth.t_id {
             return Err(Explanation::Payload);
         }
         match (stage, body) {
-            (Stage::Idle, Body::Negotiate { sc_c, offer }) => {
+            (Stage::Idle | Stage::Expired, Body::Negotiate { sc_c, offer }) => {
                 self.auth.t_id = t_id;
                 self.challenge(sc_c, offer)
             }
             (Stage::Reply(run), Body::Reply { response, nonce, public }) => {
                 verify(run, response, nonce, public)
             }
-            (Stage::Success2, Body::Success2) => {
-                self.admit();
-                Ok(Stage::Idle)
-            }
+            (Stage::Success2, Body::Success2) => Ok(Stage::Idle),
             (_, Body::Failure2(explanation)) => Err(explanation),
+            (Stage::Expired, _) => Ok(Stage::Expired),
             _ => Err(Explanation::Message),
         }
     }
@@ -177,13 +187,15 @@ impl Queue {
     }
 
     fn enter(&mut self, next: Computed, now_ms: u64) {
+        self.auth.since_ms = now_ms;
         self.auth.stage = next.unwrap_or_else(|explanation| {
             self.target.counters.add(match explanation {
                 Explanation::Payload | Explanation::Message => TargetCounter::AuthenticationMessagesInvalid,
                 _ => TargetCounter::AuthenticationFailures,
             });
             if let Some(member) = self.member().filter(|_| self.target.may_log(now_ms)) {
-                tracing::warn!("{}: queue {}: {explanation}", member.controller(), self.qid);
+                let (controller, qid, from) = (member.controller(), self.qid, self.address);
+                tracing::warn!("{controller}: queue {qid} from {from}: {explanation}");
             }
             Stage::Failed { explanation, at_ms: now_ms + FAILURE_LINGER_MS }
         });
@@ -204,6 +216,7 @@ impl Queue {
             return Err(Status::INVALID_FIELD);
         }
         let (data, next) = match core::mem::take(&mut self.auth.stage) {
+            Stage::Expired => (failure(Explanation::Message), Ok(Stage::Expired)),
             Stage::Ready { message, next } if message.len() <= room as usize => (message, Ok(*next)),
             Stage::Ready { .. } => (failure(Explanation::Payload), Err(Explanation::Payload)),
             Stage::Failed { explanation, at_ms } => {
@@ -211,8 +224,8 @@ impl Queue {
             }
             _ => (failure(Explanation::Message), Err(Explanation::Message)),
         };
-        if matches!(next, Ok(Stage::Idle)) {
-            self.admit();
+        if matches!(next, Ok(Stage::Idle)) && !self.admit(capsule.now_ms) {
+            return Ok(Step::End);
         }
         self.enter(next, capsule.now_ms);
         let pointer = match pointer {

@@ -47,19 +47,24 @@ impl Queue {
         let Ok((data, _)) = ConnectData::ref_from_prefix(data) else {
             return Status::DATA_TRANSFER_ERROR.into();
         };
-        match self.try_connect(Connect::of(entry), data, now_ms) {
-            Ok((member, needs_authentication)) => {
-                let required = if needs_authentication { AUTH_REQUIRED } else { 0 };
-                let result = u64::from(member.controller().cntlid()) | required;
-                self.join(member, needs_authentication);
-                Response { result, status: Status::SUCCESS }
-            }
-            Err(response) => response,
+        let connect = Connect::of(entry);
+        let (member, needs_authentication) = match self.try_connect(connect, data, now_ms) {
+            Ok(connected) => connected,
+            Err(response) => return response,
+        };
+        let required = if needs_authentication { AUTH_REQUIRED } else { 0 };
+        let result = u64::from(member.controller().cntlid()) | required;
+        self.join(member);
+        if !needs_authentication && !self.admit(now_ms) {
+            return Status::COMMAND_SEQUENCE_ERROR.into();
         }
+        self.sq_entries = connect.sqsize + 1;
+        self.flow_control = connect.cattr & CATTR_DISABLE_SQ_FLOW_CONTROL == 0;
+        Response { result, status: Status::SUCCESS }
     }
 
     fn try_connect(
-        &mut self,
+        &self,
         connect: Connect,
         data: &ConnectData,
         now_ms: u64,
@@ -100,14 +105,8 @@ impl Queue {
             new_controller(&self.target, data.cntlid.get(), info, now_ms)?
         } else {
             let controller = self.find_controller(data, (subnqn, hostnqn))?;
-            let member = Membership::of_io(self.target.clone(), controller, connect.qid);
-            member.ok_or(Status::COMMAND_SEQUENCE_ERROR)?
+            Membership::of_io(self.target.clone(), controller)
         };
-        self.sq_entries = connect.sqsize + 1;
-        self.flow_control = connect.cattr & CATTR_DISABLE_SQ_FLOW_CONTROL == 0;
-        if !needs_authentication {
-            member.controller().seen(now_ms);
-        }
         Ok((member, needs_authentication))
     }
 
@@ -186,7 +185,8 @@ fn new_controller(
         return Err(bad(parameter::CNTLID, true));
     }
     let (hostnqn, address) = (info.hostnqn, info.address);
-    let newcomer = Newcomer { hostnqn, address, is_discovery: info.subsystem.is_discovery() };
+    let (is_discovery, is_admitted) = (info.subsystem.is_discovery(), info.is_admitted);
+    let newcomer = Newcomer { hostnqn, address, is_discovery, is_admitted };
     let mut all = target.lock();
     let evicted = match all.make_room(newcomer, &target.limits) {
         Ok(evicted) => evicted,
@@ -212,9 +212,6 @@ fn new_controller(
         if target.may_log(now_ms) {
             tracing::warn!("{evicted} ends: its host has the most, and another host needs one");
         }
-    }
-    if target.may_log(now_ms) {
-        tracing::info!("{} connected", member.controller());
     }
     Ok(member)
 }

@@ -2,8 +2,8 @@
 //!
 //! Every controller that the target lists has the guard of an admin queue. Dropping that guard ends
 //! the controller and takes it off the list (Fabrics 1.1, 2.5), whatever the reason: the connection
-//! ended, Connect failed on the way, or the queue was never used. Dropping the guard of an I/O
-//! queue makes its identifier free.
+//! ended, Connect failed on the way, or the queue was never used. The guard of an I/O queue has no
+//! identifier until [`Membership::take`]; dropping it makes the identifier free.
 
 use std::sync::Arc;
 
@@ -15,20 +15,29 @@ use super::controller::Controller;
 pub(super) struct Membership {
     target: Arc<Target>,
     controller: Arc<Controller>,
-    qid: u16,
+    /// The queue identifier, once it is taken.
+    qid: Option<u16>,
 }
 
 impl Membership {
     /// The place of the admin queue of a controller that was just listed. Every controller is made
     /// with that queue.
     pub(super) fn of_admin(target: Arc<Target>, controller: Arc<Controller>) -> Self {
-        Membership { target, controller, qid: 0 }
+        Membership { target, controller, qid: Some(0) }
     }
 
-    /// The place of an I/O queue. `None` if the controller has a queue of that number.
-    pub(super) fn of_io(target: Arc<Target>, controller: Arc<Controller>, qid: u16) -> Option<Self> {
-        let is_free = controller.state().queues.insert(qid);
-        is_free.then_some(Membership { target, controller, qid })
+    /// The place of an I/O queue, which has no identifier yet.
+    pub(super) fn of_io(target: Arc<Target>, controller: Arc<Controller>) -> Self {
+        Membership { target, controller, qid: None }
+    }
+
+    /// Takes the identifier of an I/O queue. Returns whether it has one: not if the controller has
+    /// another queue of that number.
+    pub(super) fn take(&mut self, qid: u16) -> bool {
+        if self.qid.is_none() && self.controller.state().queues.insert(qid) {
+            self.qid = Some(qid);
+        }
+        self.qid.is_some()
     }
 
     /// Returns the controller.
@@ -40,10 +49,11 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        if self.qid == 0 {
+        let Some(qid) = self.qid else { return };
+        if qid == 0 {
             self.target.remove(&self.controller);
             self.controller.end();
         }
-        self.controller.state().queues.remove(&self.qid);
+        self.controller.state().queues.remove(&qid);
     }
 }

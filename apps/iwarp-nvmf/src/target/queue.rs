@@ -313,24 +313,36 @@ impl Queue {
         self.log_piece(entry, u64::from(from), bytes.min(PIECE_BYTES))
     }
 
-    /// The queue belongs to a controller from now on, which its host may use at once or after its
-    /// authentication.
-    pub(super) fn join(&mut self, member: Membership, needs_authentication: bool) {
-        self.state = match needs_authentication {
-            true => State::Authenticating(member),
-            false => State::Connected(member),
-        };
+    /// The queue belongs to a controller, which its host may use after [`Queue::admit`].
+    pub(super) fn join(&mut self, member: Membership) {
+        self.state = State::Authenticating(member);
     }
 
-    /// Its host has proved itself, for the first time or again.
-    pub(super) fn admit(&mut self) {
-        self.state = match core::mem::replace(&mut self.state, State::Closed) {
-            State::Authenticating(member) => {
-                member.controller().admit();
-                State::Connected(member)
+    /// Its host need not prove itself, or has done so, for the first time or again. Returns `false`
+    /// if the controller has another queue of this number: this one belongs to none then.
+    pub(super) fn admit(&mut self, now_ms: u64) -> bool {
+        let mut member = match core::mem::replace(&mut self.state, State::Fresh) {
+            State::Authenticating(member) => member,
+            other => {
+                self.state = other;
+                return true;
             }
-            other => other,
         };
+        let is_taken = member.take(self.qid);
+        let controller = member.controller();
+        if !is_taken {
+            if self.target.may_log(now_ms) {
+                tracing::warn!("{controller} has another queue {}: that of {} ends", self.qid, self.address);
+            }
+            return false;
+        }
+        controller.admit();
+        controller.seen(now_ms);
+        if self.qid == 0 && self.target.may_log(now_ms) {
+            tracing::info!("{controller} connected");
+        }
+        self.state = State::Connected(member);
+        true
     }
 
     /// Records the status of a command that ends.

@@ -1,9 +1,12 @@
 //! The controllers of a target, and who may have how many.
 //!
 //! Discovery controllers, which any host may make, have a limit of their own. A host, by NQN and by
-//! address, has at most [`TargetLimits::controllers_per_host`]. When all controllers of a kind are
-//! in use, the address with the most of them, at least two more than the newcomer's, loses its
-//! oldest one; else the newcomer is refused.
+//! address, has at most [`TargetLimits::controllers_per_host`]. The addresses of an IPv6 /64 are one.
+//!
+//! When all controllers of a kind are in use, those whose hosts have not proved themselves give
+//! way: the address with the most of them loses its oldest one. If there are none, the address with
+//! the most controllers, at least two more than the newcomer's, loses its oldest one. A newcomer
+//! that still has to prove itself ends no other's that was admitted, and is refused.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
@@ -12,6 +15,7 @@ use std::sync::Arc;
 use super::TargetLimits;
 use super::controller::Controller;
 use super::counters::TargetCounter;
+use crate::transport::party::host_key;
 
 /// The largest CNTLID of a dynamic controller.
 const CNTLID_MAX: u16 = 0xffef;
@@ -22,6 +26,8 @@ pub(super) struct Newcomer<'a> {
     pub(super) hostnqn: &'a str,
     pub(super) address: IpAddr,
     pub(super) is_discovery: bool,
+    /// Its host need not prove itself.
+    pub(super) is_admitted: bool,
 }
 
 /// The controllers by CNTLID.
@@ -59,12 +65,14 @@ impl Registry {
         limits: &TargetLimits,
     ) -> Result<Option<Arc<Controller>>, TargetCounter> {
         let of_kind = |one: &&Arc<Controller>| one.subsystem().is_discovery() == newcomer.is_discovery;
-        let (mut kind, mut same_nqn, mut same_address) = (0, 0, 0);
+        let (mut kind, mut same_nqn, mut same_address, mut unproven) = (0, 0, 0, 0);
+        let address = host_key(newcomer.address);
         for one in self.all().filter(of_kind) {
             kind += 1;
             // Anyone can claim an NQN, so one that has to be proved does not count before.
             same_nqn += usize::from(one.hostnqn() == newcomer.hostnqn && one.is_admitted());
-            same_address += usize::from(one.address() == newcomer.address);
+            same_address += usize::from(host_key(one.address()) == address);
+            unproven += usize::from(!one.is_admitted());
         }
         let (most, full) = match newcomer.is_discovery {
             true => (limits.discovery_controllers, TargetCounter::DiscoveryControllersFull),
@@ -76,16 +84,17 @@ impl Registry {
         if kind < most {
             return Ok(None);
         }
+        let gives_way = |one: &&Arc<Controller>| of_kind(one) && (unproven == 0 || !one.is_admitted());
         let mut by_address: BTreeMap<IpAddr, usize> = BTreeMap::new();
-        for one in self.all().filter(of_kind) {
-            *by_address.entry(one.address()).or_default() += 1;
+        for one in self.all().filter(gives_way) {
+            *by_address.entry(host_key(one.address())).or_default() += 1;
         }
         let largest = by_address.values().copied().max().unwrap_or(0);
-        if largest < same_address + 2 {
+        if unproven == 0 && (!newcomer.is_admitted || largest < same_address + 2) {
             return Err(full);
         }
-        let greedy = |one: &&Arc<Controller>| by_address.get(&one.address()) == Some(&largest);
-        let oldest = self.all().filter(of_kind).filter(greedy).min_by_key(|one| one.number()).cloned();
+        let greedy = |one: &&Arc<Controller>| by_address.get(&host_key(one.address())) == Some(&largest);
+        let oldest = self.all().filter(gives_way).filter(greedy).min_by_key(|one| one.number()).cloned();
         if let Some(oldest) = &oldest {
             self.by_cntlid.remove(&oldest.cntlid());
         }

@@ -124,13 +124,16 @@ impl Reactor {
 
     /// Returns whether a connection has to end. `None`: there is nothing to do for it.
     fn reason_to_end(&mut self, index: usize) -> Option<Reason> {
-        let connection = self.connections.get(index)?.as_ref().filter(|one| !one.is_ended)?;
+        let connection = self.connections.get_mut(index)?.as_mut().filter(|one| !one.is_ended)?;
         let (now_ms, limits) = (self.io.now_ms, &self.limits);
+        // What was sent during a pause is read first.
+        let is_judged = self.catching_up_until_ms.is_none();
+        if is_judged {
+            connection.queue.expire_exchange(now_ms);
+        }
         if connection.must_end || connection.queue.is_ended() || connection.queue.is_refused(now_ms) {
             return Some(Reason::Ended);
         }
-        // What was sent during a pause is read first.
-        let is_judged = self.catching_up_until_ms.is_none();
         let waited_ms = connection.waits_since().map_or(0, |since| now_ms.saturating_sub(since));
         let who = connection.who;
         let is_new = connection.queue.controller().is_none();
