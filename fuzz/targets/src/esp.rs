@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ironwarp_crypto::SealingKey;
 use ironwarp_ipsec::{
-    Action, AssociationConfig, Direction, Inbound, Ipsec, IpsecConfig, KeyMaterial, KeySource, Lifetime,
-    Mode, Outbound, Policy, Prefix, Selector, Suite,
+    Action, AssociationConfig, Direction, Endpoints, Inbound, Ipsec, IpsecConfig, KeyMaterial, KeySource,
+    Lifetime, Mode, Outbound, Policy, Prefix, Selector, Suite,
 };
 use ironwarp_stats::CoreStats;
 use ironwarp_types::Nanos;
@@ -37,10 +37,9 @@ pub fn run(bytes: &[u8]) {
     let association = |source, spi, key| AssociationConfig {
         spi,
         reqid: spi,
-        source,
-        target: ends.right,
+        endpoints: Endpoints { source, target: ends.right, encapsulation: None },
         mode,
-        encapsulation: None,
+        selector: Selector::between(Prefix { addr: source, bits: 0 }, Prefix { addr: source, bits: 0 }),
         suite,
         key: material(suite, key),
         key_source: KeySource::Negotiated,
@@ -54,8 +53,8 @@ pub fn run(bytes: &[u8]) {
     left.add(Nanos(0), Direction::Outbound, association(ends.left, SPI, 1)).expect("an empty table");
     right.add(Nanos(0), Direction::Inbound, association(ends.left, SPI, 1)).expect("an empty table");
     right.add(Nanos(0), Direction::Inbound, association(ends.hostile, HOSTILE_SPI, 2)).expect("room");
-    let mut hostile = SealingKey::new(suite, &material(suite, 2), HOSTILE_SPI, extended)
-        .expect("a key of the right length");
+    let mut hostile =
+        SealingKey::new(suite, material(suite, 2), HOSTILE_SPI, extended).expect("a key of the right length");
 
     let (mut sent, mut sealed) = (Vec::new(), Vec::new());
     let (mut delivered, mut top) = (BTreeSet::new(), 0);

@@ -12,6 +12,7 @@ use aws_lc_rs::cipher::{
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use aws_lc_rs::iv::FixedLength;
+use aws_lc_rs::rand;
 
 use crate::{AesBits, BadIcv, ESP_HEADER_BYTES, HEADROOM_BYTES, Hmac, KeyError, SealError, Suite};
 
@@ -36,6 +37,9 @@ pub(crate) struct HmacKeys {
 struct Cbc {
     encrypting: EncryptingKey,
     decrypting: DecryptingKey,
+    /// The upper half of the blocks that become IVs, at random: a key of an earlier run, with
+    /// sequence numbers from 1 again, repeats no IV.
+    iv_prefix: u64,
 }
 
 /// A packet taken apart, without its headroom.
@@ -118,7 +122,7 @@ impl Backend {
                     Some(cipher) => {
                         let (first, rest) =
                             body.split_first_chunk_mut::<BLOCK_BYTES>().ok_or(SealError::Length)?;
-                        *first = u128::from(unique).to_be_bytes();
+                        *first = (u128::from(cipher.iv_prefix) << 64 | u128::from(unique)).to_be_bytes();
                         gather(text, trailer, rest)?;
                         cipher.encrypt_behind_iv(body)?;
                     }
@@ -170,7 +174,9 @@ impl Cbc {
         let key = || UnboundCipherKey::new(algorithm, key);
         let encrypting = key().and_then(EncryptingKey::cbc).map_err(|_| KeyError::Refused)?;
         let decrypting = key().and_then(DecryptingKey::cbc).map_err(|_| KeyError::Refused)?;
-        Ok(Cbc { encrypting, decrypting })
+        let mut iv_prefix = [0; 8];
+        rand::fill(&mut iv_prefix).map_err(|_| KeyError::Refused)?;
+        Ok(Cbc { encrypting, decrypting, iv_prefix: u64::from_ne_bytes(iv_prefix) })
     }
 
     /// Encrypts whole blocks, the first of which becomes the IV of the others. RFC 3602 s3: an IV

@@ -8,13 +8,11 @@ use zeroize::Zeroizing;
 use crate::aws_lc::{Backend, fingerprint};
 use crate::{ESP_HEADER_BYTES, HEADROOM_BYTES, Suite};
 
-/// Bytes of the longest keying material: AES-256 with HMAC-SHA-256.
-const KEY_BYTES_MAX: usize = 64;
-
-/// The keying material of one direction, zeroed when dropped.
+/// The keying material of one direction, zeroed when dropped. It is not `Clone`, and a key takes it
+/// by value, so that it is used once.
 pub struct KeyMaterial {
-    bytes: Zeroizing<[u8; KEY_BYTES_MAX]>,
-    len: usize,
+    /// On the heap: a move copies the pointer, and leaves no key bytes behind.
+    bytes: Zeroizing<Box<[u8]>>,
 }
 
 /// Why keys were refused.
@@ -54,11 +52,11 @@ pub struct BadIcv;
 #[derive(Debug)]
 pub struct SealingKey {
     backend: Backend,
-    suite: Suite,
+    pub(crate) suite: Suite,
     spi: u32,
     extended: bool,
     /// The last sequence number that was used; 0 before the first packet (RFC 4303 s3.3.3).
-    sequence: u64,
+    pub(crate) sequence: u64,
 }
 
 /// What a receiver opens with.
@@ -73,53 +71,34 @@ impl KeyMaterial {
     /// Copies the keying material: [`Suite::key_bytes`] bytes. The caller zeroes its own copy.
     pub fn new(suite: Suite, bytes: &[u8]) -> Result<Self, KeyError> {
         let expected = suite.key_bytes();
-        let mut copy = Zeroizing::new([0; KEY_BYTES_MAX]);
-        match copy.get_mut(..expected) {
-            Some(key) if bytes.len() == expected => key.copy_from_slice(bytes),
-            _ => return Err(KeyError::Length { found: bytes.len(), expected }),
+        if bytes.len() != expected {
+            return Err(KeyError::Length { found: bytes.len(), expected });
         }
-        Ok(KeyMaterial { bytes: copy, len: expected })
+        Ok(KeyMaterial { bytes: Zeroizing::new(bytes.into()) })
     }
 
     /// Returns a number by which two equal keys are known without keeping either.
     pub fn fingerprint(&self) -> [u8; 16] {
-        fingerprint(self.bytes.get(..self.len).unwrap_or_default())
+        fingerprint(&self.bytes)
     }
 
     fn for_suite(&self, suite: Suite) -> Result<&[u8], KeyError> {
-        let expected = suite.key_bytes();
-        let key = self.bytes.get(..self.len).filter(|key| key.len() == expected);
-        key.ok_or(KeyError::Length { found: self.len, expected })
+        let (found, expected) = (self.bytes.len(), suite.key_bytes());
+        if found == expected { Ok(&self.bytes) } else { Err(KeyError::Length { found, expected }) }
     }
 }
 
 impl fmt::Debug for KeyMaterial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KeyMaterial({} bytes)", self.len)
+        write!(f, "KeyMaterial({} bytes)", self.bytes.len())
     }
 }
 
 impl SealingKey {
     /// Makes the key of outbound packets. `extended` is whether sequence numbers have 64 bits.
-    pub fn new(suite: Suite, key: &KeyMaterial, spi: u32, extended: bool) -> Result<Self, KeyError> {
+    pub fn new(suite: Suite, key: KeyMaterial, spi: u32, extended: bool) -> Result<Self, KeyError> {
         let backend = Backend::new(suite, key.for_suite(suite)?)?;
         Ok(SealingKey { backend, suite, spi, extended, sequence: 0 })
-    }
-
-    /// Returns the suite.
-    pub fn suite(&self) -> Suite {
-        self.suite
-    }
-
-    /// Returns the last sequence number that was used.
-    pub fn sequence(&self) -> u64 {
-        self.sequence
-    }
-
-    /// Sets the last number that was used, for tests of the end.
-    #[cfg(test)]
-    pub(crate) fn set_sequence(&mut self, sequence: u64) {
-        self.sequence = sequence;
     }
 
     fn sequence_max(&self) -> u64 {
@@ -131,7 +110,8 @@ impl SealingKey {
     /// [`Suite::text_multiple_bytes`].
     ///
     /// The packet gets the next sequence number, also if sealing fails. GCM writes only ciphertext
-    /// into `packet`; the other suites first copy the text into it.
+    /// into `packet`. The other suites first copy the text into it, so no other process may read or
+    /// write the buffer meanwhile.
     pub fn seal(&mut self, text: &[u8], trailer: &[u8], packet: &mut [u8]) -> Result<(), SealError> {
         if self.sequence == self.sequence_max() {
             return Err(SealError::SequenceEnded);
@@ -155,20 +135,16 @@ impl SealingKey {
 
 impl OpeningKey {
     /// Makes the key of inbound packets. `extended` is whether sequence numbers have 64 bits.
-    pub fn new(suite: Suite, key: &KeyMaterial, extended: bool) -> Result<Self, KeyError> {
+    pub fn new(suite: Suite, key: KeyMaterial, extended: bool) -> Result<Self, KeyError> {
         let backend = Backend::new(suite, key.for_suite(suite)?)?;
         Ok(OpeningKey { backend, suite, extended })
     }
 
-    /// Returns the suite.
-    pub fn suite(&self) -> Suite {
-        self.suite
-    }
-
-    /// Opens `packet` in place. It begins [`HEADROOM_BYTES`] before the ESP header and ends with
-    /// the ICV. `high` is the upper half of the sequence number that the receiver inferred, which
-    /// counts if the number is extended (RFC 4303 appendix A2). Returns the place of the text with
-    /// its trailer.
+    /// Opens `packet` in place. The suites with HMAC decrypt after the check, so no other process
+    /// may write the buffer meanwhile. It begins [`HEADROOM_BYTES`] before the ESP header and ends
+    /// with the ICV. `high` is the upper half of the sequence number that the receiver inferred,
+    /// which counts if the number is extended (RFC 4303 appendix A2). Returns the place of the text
+    /// with its trailer.
     pub fn open(&self, high: u32, packet: &mut [u8]) -> Result<Range<usize>, BadIcv> {
         let text = text_range(self.suite, packet.len()).ok_or(BadIcv)?;
         if !text.len().is_multiple_of(self.suite.text_multiple_bytes()) {

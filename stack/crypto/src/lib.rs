@@ -15,8 +15,8 @@
 //! Extended sequence numbers: GCM and GMAC have all 64 bits in the authenticated data. With HMAC
 //! the upper 32 bits follow the packet in the sum and are not sent (RFC 4303 s2.2.1).
 //!
-//! Nothing allocates after `new`. Keys are zeroed when dropped, and `Debug` prints none of them.
-//! The backend is AWS-LC (`aws_lc.rs`), which has all of its state in the key.
+//! Packets allocate nothing. Keys are zeroed when dropped, and `Debug` prints none of them. The
+//! backend is AWS-LC (`aws_lc.rs`), which has all of its state in the key.
 //!
 //! What can fail: a key of the wrong length, a packet too short for its suite, the end of the
 //! sequence numbers, a wrong ICV.

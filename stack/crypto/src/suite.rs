@@ -108,10 +108,4 @@ impl Suite {
             Suite::AesGcm(_) | Suite::AesGmac(_) | Suite::Null(_) => 4,
         }
     }
-
-    /// Whether a second use of a key with one sequence number discloses text or the key. RFC 4106
-    /// s2 and RFC 4543 s2: such a suite needs keys that are fresh for each association.
-    pub const fn needs_fresh_key(self) -> bool {
-        matches!(self, Suite::AesGcm(_) | Suite::AesGmac(_))
-    }
 }

@@ -15,13 +15,13 @@ fn material(suite: Suite) -> KeyMaterial {
 }
 
 fn keys(suite: Suite, extended: bool) -> (SealingKey, OpeningKey) {
-    let sealing = SealingKey::new(suite, &material(suite), 0x1234_5678, extended).unwrap();
-    (sealing, OpeningKey::new(suite, &material(suite), extended).unwrap())
+    let sealing = SealingKey::new(suite, material(suite), 0x1234_5678, extended).unwrap();
+    (sealing, OpeningKey::new(suite, material(suite), extended).unwrap())
 }
 
 /// Seals a text of `length` bytes, of which the last 4 are the trailer.
 fn seal(key: &mut SealingKey, length: usize) -> (Vec<u8>, Vec<u8>) {
-    let suite = key.suite();
+    let suite = key.suite;
     let text: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
     let mut packet =
         vec![0xa5; HEADROOM_BYTES + ESP_HEADER_BYTES + suite.iv_bytes() + length + suite.icv_bytes()];
@@ -34,7 +34,7 @@ fn seal(key: &mut SealingKey, length: usize) -> (Vec<u8>, Vec<u8>) {
 fn open(suite: Suite, key: &str, high: Option<u32>, esp: &str) -> Result<Vec<u8>, BadIcv> {
     let key = KeyMaterial::new(suite, &hex(key)).unwrap();
     let mut packet = [vec![0xa5; HEADROOM_BYTES], hex(esp)].concat();
-    let text = OpeningKey::new(suite, &key, high.is_some()).unwrap().open(high.unwrap_or(0), &mut packet)?;
+    let text = OpeningKey::new(suite, key, high.is_some()).unwrap().open(high.unwrap_or(0), &mut packet)?;
     assert_eq!(packet[..HEADROOM_BYTES], [0xa5; HEADROOM_BYTES], "the headroom is restored");
     Ok(packet[text].to_vec())
 }
@@ -202,6 +202,35 @@ fn the_upper_half_of_an_extended_sequence_number_is_authenticated() {
     }
 }
 
+/// RFC 4303 s2.2.1: the upper half follows the packet in the sum of HMAC. RFC 4543 s3.3: it lies
+/// between the SPI and the lower half in the authenticated data of GMAC.
+#[test]
+fn the_upper_half_lies_where_the_rfcs_say() {
+    use aws_lc_rs::{aead, hmac};
+    let numbers = (7_u32, 9_u32);
+    for suite in [Suite::Null(Hmac::Sha256), Suite::AesGmac(Aes128)] {
+        let (mut sealing, _) = keys(suite, true);
+        sealing.sequence = u64::from(numbers.0) << 32 | u64::from(numbers.1 - 1);
+        let (_, packet) = seal(&mut sealing, 32);
+        let (esp, icv) = packet[HEADROOM_BYTES..].split_at(packet.len() - HEADROOM_BYTES - 16);
+        let (spi, rest) = esp.split_at(4);
+        let key: Vec<u8> = (1..=suite.key_bytes() as u8).collect();
+        let high = numbers.0.to_be_bytes();
+        let expected = if let Suite::Null(_) = suite {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+            hmac::sign(&key, &[esp, &high].concat()).as_ref()[..16].to_vec()
+        } else {
+            let nonce: [u8; 12] = [&key[16..], &rest[4..12]].concat().try_into().unwrap();
+            let key = aead::LessSafeKey::new(aead::UnboundKey::new(&aead::AES_128_GCM, &key[..16]).unwrap());
+            let aad = aead::Aad::from([spi, &high, rest].concat());
+            let nonce = aead::Nonce::assume_unique_for_key(nonce);
+            key.seal_in_place_separate_tag(nonce, aad, &mut []).unwrap().as_ref().to_vec()
+        };
+        assert_eq!(rest[..4], numbers.1.to_be_bytes());
+        assert_eq!(icv, expected, "{suite:?}");
+    }
+}
+
 /// RFC 3602 s3, RFC 4106 s3.1, RFC 4543 s3.1: no IV repeats. That of CBC is not a counter either.
 #[test]
 fn no_iv_repeats_and_that_of_cbc_is_no_counter() {
@@ -217,18 +246,26 @@ fn no_iv_repeats_and_that_of_cbc_is_no_counter() {
     }
 }
 
+/// RFC 4303 s3.3.3: a static key that starts again after a reboot has other IVs than before.
+#[test]
+fn a_key_of_cbc_that_starts_again_repeats_no_iv() {
+    let suite = Suite::AesCbc(Aes128, Hmac::Sha256);
+    let [first, again] = [(); 2].map(|()| seal(&mut keys(suite, false).0, 32).1[12..28].to_vec());
+    assert_ne!(first, again);
+}
+
 /// RFC 4303 s3.3.3: no number is used twice, and none follows the last.
 #[test]
 fn the_sequence_number_moves_before_the_seal_and_never_wraps() {
     for (extended, last) in [(false, u64::from(u32::MAX)), (true, u64::MAX)] {
         let (mut sealing, _) = keys(Suite::AesGcm(Aes128), extended);
         assert_eq!(sealing.seal(&[0; 4], &[], &mut [0; 3]), Err(SealError::Length));
-        assert_eq!(sealing.sequence(), 1, "a number of a failed seal is not used again");
-        sealing.set_sequence(last - 1);
+        assert_eq!(sealing.sequence, 1, "a number of a failed seal is not used again");
+        sealing.sequence = last - 1;
         seal(&mut sealing, 16);
-        assert_eq!(sealing.sequence(), last);
+        assert_eq!(sealing.sequence, last);
         assert_eq!(sealing.seal(&[0; 4], &[], &mut [0; 40]), Err(SealError::SequenceEnded));
-        assert_eq!(sealing.sequence(), last);
+        assert_eq!(sealing.sequence, last);
     }
 }
 
@@ -252,7 +289,7 @@ fn keys_of_another_length_are_refused() {
     }
     // Material of one suite is not that of another.
     let material = material(Suite::AesGcm(Aes128));
-    let error = OpeningKey::new(Suite::AesGcm(Aes256), &material, false).unwrap_err();
+    let error = OpeningKey::new(Suite::AesGcm(Aes256), material, false).unwrap_err();
     assert_eq!(error, KeyError::Length { found: 20, expected: 36 });
 }
 
@@ -267,9 +304,10 @@ fn equal_keys_have_equal_fingerprints() {
 #[test]
 fn no_key_is_printed() {
     for suite in Suite::ALL {
-        let key = KeyMaterial::new(suite, &vec![0xd3; suite.key_bytes()]).unwrap();
-        let sealing = SealingKey::new(suite, &key, 1, true).unwrap();
-        let opening = OpeningKey::new(suite, &key, true).unwrap();
+        let key = || KeyMaterial::new(suite, &vec![0xd3; suite.key_bytes()]).unwrap();
+        let sealing = SealingKey::new(suite, key(), 1, true).unwrap();
+        let opening = OpeningKey::new(suite, key(), true).unwrap();
+        let key = key();
         let text = format!("{key:?} {sealing:?} {opening:?}").to_lowercase();
         assert!(!text.contains("211") && !text.contains("d3"), "{text}");
     }

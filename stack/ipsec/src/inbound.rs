@@ -60,8 +60,17 @@ impl Ipsec {
             return Err(Counter::IpsecDropFragment);
         }
         match self.demultiplex(&header, packet)? {
-            Demultiplexed::Ike(range) => Ok(Inbound::Ike(range)),
-            Demultiplexed::Clear => self.check_clear(&header, packet),
+            // RFC 4301 s4.4.1: a policy lets IKE pass, as other packets in clear.
+            Demultiplexed::Ike(range) => {
+                self.check_clear(&header, packet)?;
+                self.count(Counter::IpsecRxIke);
+                Ok(Inbound::Ike(range))
+            }
+            Demultiplexed::Clear => {
+                self.check_clear(&header, packet)?;
+                self.count(Counter::IpsecRxBypassed);
+                Ok(Inbound::Clear)
+            }
             Demultiplexed::Esp { at, in_udp } => {
                 let range = self.open(now, &header, at, in_udp, packet)?;
                 Ok(Inbound::Opened(range))
@@ -94,10 +103,10 @@ impl Ipsec {
     }
 
     /// RFC 4301 s5.2, step 3b: what should have been protected does not pass in clear.
-    fn check_clear(&self, header: &Header, packet: &[u8]) -> Result<Inbound, Counter> {
+    fn check_clear(&self, header: &Header, packet: &[u8]) -> Result<(), Counter> {
         let values = SelectorValues::inbound(header, packet).ok_or(Counter::IpsecDropMalformed)?;
         match self.policies.action(&values) {
-            Action::Bypass => Ok(Inbound::Clear),
+            Action::Bypass => Ok(()),
             Action::Protect { .. } => Err(Counter::IpsecDropClear),
             Action::Discard => Err(Counter::IpsecDropPolicy),
         }
@@ -117,15 +126,14 @@ impl Ipsec {
         let spi = u32::from_be_bytes([s0, s1, s2, s3]);
         let association = self.inbound.find(spi, outer.target);
         let association = association
-            .filter(|one| one.is_alive() && one.encapsulation.is_some() == in_udp)
+            .filter(|one| one.is_alive(now) && one.endpoints.encapsulation.is_some() == in_udp)
             .ok_or(Counter::IpsecDropNoAssociation)?;
         let low = u32::from_be_bytes([n0, n1, n2, n3]);
         let (text, next_header) = association.authenticate(now, low, at, outer.payload.end, packet)?;
         if next_header == ip::NO_NEXT_HEADER {
             return Err(Counter::IpsecRxDummies);
         }
-        let (reqid, mode) = (association.reqid, association.mode);
-        let range = match mode {
+        let range = match association.mode {
             Mode::Transport => join_transport(outer, text, next_header, packet),
             Mode::Tunnel => inner_packet(outer, text, next_header, packet)?,
         };
@@ -133,12 +141,15 @@ impl Ipsec {
         let inner = packet.get(range.clone()).ok_or(Counter::IpsecDropInner)?;
         let header = Header::parse(inner).ok_or(Counter::IpsecDropInner)?;
         if header.is_fragment {
-            return Err(Counter::IpsecDropFragment);
+            return Err(Counter::IpsecDropInnerFragment);
         }
-        // RFC 4301 s5.2, steps 4 and 5: an association brings only what its policies select.
+        // RFC 4301 s5.2, steps 4 and 5: an association delivers what its selectors and its policies
+        // select, and nothing else.
         let values = SelectorValues::inbound(&header, inner).ok_or(Counter::IpsecDropInner)?;
         match self.policies.action(&values) {
-            Action::Protect { reqid: expected } if expected == reqid => Ok(range),
+            Action::Protect { reqid } if reqid == association.reqid && association.selects(&values) => {
+                Ok(range)
+            }
             _ => Err(Counter::IpsecDropPolicy),
         }
     }
@@ -160,7 +171,7 @@ impl Association<Opening> {
         let esp = packet.get_mut(start..end).ok_or(Counter::IpsecDropMalformed)?;
         let text = self.key.key.open((sequence >> 32) as u32, esp).map_err(|_| Counter::IpsecDropIcv)?;
         self.key.window.accept(sequence);
-        self.count(now, end);
+        self.count(now, text.len());
         let opened = esp.get(text.clone()).ok_or(Counter::IpsecDropPadding)?;
         let Some((front, &[pad, next_header])) = opened.split_last_chunk::<TRAILER_BYTES>() else {
             return Err(Counter::IpsecDropPadding);

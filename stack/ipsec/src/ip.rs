@@ -37,8 +37,6 @@ pub(crate) struct Header {
     pub(crate) payload: Range<usize>,
     pub(crate) traffic_class: u8,
     pub(crate) is_fragment: bool,
-    /// "Do not fragment"; every IPv6 packet has it.
-    pub(crate) dont_fragment: bool,
 }
 
 impl Header {
@@ -51,27 +49,16 @@ impl Header {
         }
     }
 
-    /// Returns the headers of a packet that is none, for the outer header of a dummy packet.
-    pub(crate) fn none(source: IpAddr, target: IpAddr) -> Header {
-        Header {
-            source,
-            target,
-            protocol: NO_NEXT_HEADER,
-            protocol_at: 0,
-            payload: 0..0,
-            traffic_class: 0,
-            is_fragment: false,
-            dont_fragment: true,
-        }
-    }
-
     fn parse_v4(packet: &[u8]) -> Option<Header> {
         let &[first, class, l0, l1, _, _, f0, f1, _, protocol, _, _, s0, s1, s2, s3, t0, t1, t2, t3] =
             packet.first_chunk::<IPV4_BYTES>()?;
         let header_bytes = usize::from(first & 0xf) * 4;
         let end = usize::from(u16::from_be_bytes([l0, l1]));
         let flags = u16::from_be_bytes([f0, f1]);
-        (header_bytes >= IPV4_BYTES && header_bytes <= end && end <= packet.len()).then(|| Header {
+        let header = packet.get(..end)?.get(..header_bytes)?;
+        // RFC 1122 s3.2.1.2: checked here, since a changed header gets a checksum that is right.
+        let is_whole = header_bytes >= IPV4_BYTES && checksum::fold(checksum::sum(header)) == u16::MAX;
+        is_whole.then(|| Header {
             source: Ipv4Addr::new(s0, s1, s2, s3).into(),
             target: Ipv4Addr::new(t0, t1, t2, t3).into(),
             protocol,
@@ -80,7 +67,6 @@ impl Header {
             traffic_class: class,
             // More fragments, or an offset.
             is_fragment: flags & 0x3fff != 0,
-            dont_fragment: flags & 0x4000 != 0,
         })
     }
 
@@ -97,7 +83,6 @@ impl Header {
             payload: IPV6_BYTES..end,
             traffic_class: c0 << 4 | c1 >> 4,
             is_fragment: false,
-            dont_fragment: true,
         };
         let packet = packet.get(..end)?;
         // Each header has 8 bytes or more, so the packet bounds the walk.
@@ -115,7 +100,7 @@ impl Header {
     /// Returns source and target port of TCP, UDP and SCTP, `Some(None)` of another protocol, and
     /// `None` if the ports are missing.
     pub(crate) fn ports(&self, packet: &[u8]) -> Option<Option<(u16, u16)>> {
-        if !matches!(self.protocol, TCP | UDP | SCTP) {
+        if !has_ports(self.protocol) {
             return Some(None);
         }
         let &[s0, s1, t0, t1] = packet.get(self.payload.clone())?.first_chunk()?;
@@ -138,28 +123,32 @@ impl Header {
     }
 }
 
+/// Whether selectors compare the ports of a protocol.
+pub(crate) fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, TCP | UDP | SCTP)
+}
+
 /// Returns the bytes of the header that [`write_outer`] writes.
 pub(crate) fn outer_bytes(source: IpAddr) -> usize {
     if source.is_ipv4() { IPV4_BYTES } else { IPV6_BYTES }
 }
 
-/// Writes the outer header of tunnel mode for `inner` (RFC 4301 s5.1.2): traffic class and "do not
-/// fragment" are copied, options and the hop limit are not. RFC 6040 s4.1, normal mode, copies ECN.
+/// Writes the outer header of tunnel mode (RFC 4301 s5.1.2): the traffic class `class` is that of
+/// the inner packet, with its ECN (RFC 6040 s4.1, normal mode); options and the hop limit are not.
+/// IPv4 has "do not fragment" set, so an identification of 0 is right (RFC 6864 s4.1).
 pub(crate) fn write_outer(
     headers: &mut [u8],
     (source, target): (IpAddr, IpAddr),
     protocol: u8,
-    inner: &Header,
+    class: u8,
     payload_bytes: usize,
 ) -> Option<()> {
-    let class = inner.traffic_class;
     match (source, target) {
         (IpAddr::V4(source), IpAddr::V4(target)) => {
             let [l0, l1] = u16::try_from(headers.len() + payload_bytes).ok()?.to_be_bytes();
-            let flags = if inner.dont_fragment { 0x40 } else { 0 };
             let ([a, b, c, d], [e, f, g, h]) = (source.octets(), target.octets());
             *headers.first_chunk_mut()? =
-                [0x45, class, l0, l1, 0, 0, flags, 0, HOP_LIMIT, protocol, 0, 0, a, b, c, d, e, f, g, h];
+                [0x45, class, l0, l1, 0, 0, 0x40, 0, HOP_LIMIT, protocol, 0, 0, a, b, c, d, e, f, g, h];
             complete_v4_checksum(headers)
         }
         (IpAddr::V6(source), IpAddr::V6(target)) => {

@@ -9,11 +9,12 @@
 //! | policies | in order, by prefix, protocol and ports: protect, bypass, discard; without one, discard |
 //! | associations | transport and tunnel mode, keys by a key exchange or, for tests, static |
 //! | sequence numbers | 32 and 64 bits, a window of 32 to 4096 packets, no wrap |
-//! | limits | in packets and bytes, each soft with an event and hard with an end |
+//! | limits | in packets, bytes and time, each soft with an event and hard with an end |
 //! | not here | the key exchange, AH, reassembly, multicast, ICMP types as selectors |
 //!
-//! What can fail: every packet that does not pass is dropped and counted by one counter, and
-//! changes nothing else. A protected flow never falls back to clear text.
+//! What can fail: every packet that does not pass is dropped and counted by one counter. Until its
+//! integrity check value is right it changes nothing else; then it moves the window, and counts for
+//! its association. A protected flow never falls back to clear text.
 //!
 //! Nothing allocates but what adds to a table or removes from it; tables are bounded by
 //! [`IpsecConfig`]. Lookups are linear in them.
@@ -34,7 +35,9 @@ mod policy;
 mod port;
 mod replay;
 
-pub use association::{AddError, AssociationConfig, KeySource, Lifetime, Mode, UdpEncapsulation, Usage};
+pub use association::{
+    AddError, AssociationConfig, Endpoints, KeySource, Lifetime, Mode, UdpEncapsulation, Usage,
+};
 pub use engine::{Direction, Event, Ipsec, IpsecConfig};
 pub use inbound::Inbound;
 pub use ironwarp_crypto::{AesBits, Hmac, KeyMaterial, Suite};

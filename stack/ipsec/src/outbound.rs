@@ -3,6 +3,8 @@
 //! Source: RFC 4301 s5.1, RFC 4303 s3.3, RFC 3948 s3. Takes an IP packet, which is not changed, and
 //! a second buffer. The payload is read once, by the cipher.
 
+use core::net::IpAddr;
+
 use ironwarp_arch::checksum;
 use ironwarp_crypto::{HEADROOM_BYTES, SealError, SealingKey};
 use ironwarp_stats::Counter;
@@ -11,7 +13,7 @@ use ironwarp_types::Nanos;
 use crate::association::{Association, Mode, UdpEncapsulation};
 use crate::ip::{self, Header};
 use crate::policy::{Action, SelectorValues};
-use crate::{Ipsec, TRAILER_BYTES, UDP_BYTES};
+use crate::{Ipsec, TRAILER_BYTES};
 
 /// What becomes of a packet that we send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,18 +54,19 @@ impl Ipsec {
         }
         let values = SelectorValues::outbound(&header, packet).ok_or(Counter::IpsecDropTxMalformed)?;
         let reqid = match self.policies.action(&values) {
-            Action::Bypass => return Ok(None),
+            Action::Bypass => {
+                self.count(Counter::IpsecTxBypassed);
+                return Ok(None);
+            }
             Action::Discard => return Err(Counter::IpsecDropTxPolicy),
             Action::Protect { reqid } => reqid,
         };
-        let Some(association) = self.outbound.newest(reqid) else {
-            self.acquire(reqid, &values);
+        let Some(association) = self.outbound.newest(now, reqid, &values) else {
+            self.acquire(now, reqid, &values);
             return Err(Counter::IpsecDropTxNoAssociation);
         };
         let packet = packet.get(..header.payload.end).ok_or(Counter::IpsecDropTxMalformed)?;
-        let sealed = association.seal(&header, packet, out)?;
-        association.count(now, packet.len());
-        Ok(Some(sealed))
+        association.seal(now, &header, packet, out).map(Some)
     }
 
     /// Writes a dummy packet of an association into `out`, with `text_bytes` of nothing (RFC 4303
@@ -72,33 +75,26 @@ impl Ipsec {
         &mut self,
         now: Nanos,
         spi: u32,
-        target: core::net::IpAddr,
+        target: IpAddr,
         text_bytes: usize,
         out: &mut [u8],
     ) -> Outbound {
         const ZEROS: [u8; 1024] = [0; 1024];
         let sealed = (|| {
-            let association = self.outbound.find(spi, target).filter(|one| one.is_alive());
+            let association = self.outbound.find(spi, target).filter(|one| one.is_alive(now));
             let association = association.ok_or(Counter::IpsecDropTxNoAssociation)?;
             let text = ZEROS.get(..text_bytes).ok_or(Counter::IpsecDropTxMalformed)?;
             // An outer header between the association's addresses, in either mode.
-            let (source, target) = (association.source, association.target);
-            let inner = Header::none(source, target);
-            let outer_bytes = ip::outer_bytes(source);
-            let sealed = association.seal_behind(
-                outer_bytes,
-                text,
-                ip::NO_NEXT_HEADER,
-                out,
-                |headers, protocol, bytes| {
-                    ip::write_outer(headers, (source, target), protocol, &inner, bytes)
-                },
-            )?;
-            association.count(now, text_bytes);
-            Ok(sealed)
+            let ends = association.ends();
+            let write =
+                |headers: &mut [u8], protocol, bytes| ip::write_outer(headers, ends, protocol, 0, bytes);
+            association.seal_behind(now, ip::outer_bytes(ends.0), text, ip::NO_NEXT_HEADER, out, write)
         })();
         match sealed {
-            Ok(bytes) => Outbound::Sealed(bytes),
+            Ok(bytes) => {
+                self.count(Counter::IpsecTxDummies);
+                Outbound::Sealed(bytes)
+            }
             Err(counter) => {
                 self.count(counter);
                 Outbound::Dropped(counter)
@@ -108,23 +104,40 @@ impl Ipsec {
 }
 
 impl Association<SealingKey> {
-    fn seal(&mut self, header: &Header, packet: &[u8], out: &mut [u8]) -> Result<usize, Counter> {
-        let (source, target) = (self.source, self.target);
+    fn ends(&self) -> (IpAddr, IpAddr) {
+        (self.endpoints.source, self.endpoints.target)
+    }
+
+    fn seal(&mut self, now: Nanos, header: &Header, packet: &[u8], out: &mut [u8]) -> Result<usize, Counter> {
         match self.mode {
             Mode::Transport => {
                 let (headers, payload) =
                     packet.split_at_checked(header.payload.start).ok_or(Counter::IpsecDropTxMalformed)?;
-                self.seal_behind(headers.len(), payload, header.protocol, out, |place, protocol, bytes| {
-                    place.copy_from_slice(headers);
-                    header.rewrite(place, protocol, bytes)
-                })
+                self.seal_behind(
+                    now,
+                    headers.len(),
+                    payload,
+                    header.protocol,
+                    out,
+                    |place, protocol, bytes| {
+                        place.copy_from_slice(headers);
+                        header.rewrite(place, protocol, bytes)
+                    },
+                )
             }
             Mode::Tunnel => {
                 let next_header = if header.source.is_ipv4() { ip::IPV4 } else { ip::IPV6 };
-                let outer_bytes = ip::outer_bytes(source);
-                self.seal_behind(outer_bytes, packet, next_header, out, |place, protocol, bytes| {
-                    ip::write_outer(place, (source, target), protocol, header, bytes)
-                })
+                let ends = self.ends();
+                self.seal_behind(
+                    now,
+                    ip::outer_bytes(ends.0),
+                    packet,
+                    next_header,
+                    out,
+                    |place, protocol, bytes| {
+                        ip::write_outer(place, ends, protocol, header.traffic_class, bytes)
+                    },
+                )
             }
         }
     }
@@ -133,6 +146,7 @@ impl Association<SealingKey> {
     /// place, the protocol that follows, and the bytes behind them.
     fn seal_behind(
         &mut self,
+        now: Nanos,
         headers_bytes: usize,
         text: &[u8],
         next_header: u8,
@@ -144,19 +158,24 @@ impl Association<SealingKey> {
         let payload_bytes = self.header_bytes() + text.len() + trailer.len() + self.suite.icv_bytes();
         let total = headers_bytes + payload_bytes;
         let out = out.get_mut(..total).ok_or(Counter::IpsecDropTxTooBig)?;
-        let esp_at = headers_bytes + if self.encapsulation.is_some() { UDP_BYTES } else { 0 };
-        let esp = out.get_mut(esp_at - HEADROOM_BYTES..).ok_or(Counter::IpsecDropTxTooBig)?;
-        self.key.seal(text, trailer, esp).map_err(|error| match error {
-            SealError::SequenceEnded => Counter::IpsecDropTxNoAssociation,
-            SealError::Length => Counter::IpsecDropTxMalformed,
-        })?;
-        let protocol = if self.encapsulation.is_some() { ip::UDP } else { ip::ESP };
+        let encapsulation = self.endpoints.encapsulation;
+        let protocol = if encapsulation.is_some() { ip::UDP } else { ip::ESP };
         let (headers, _) = out.split_at_mut(headers_bytes);
+        // Ahead of the seal: a packet that is too long uses no sequence number.
         write(headers, protocol, payload_bytes).ok_or(Counter::IpsecDropTxTooBig)?;
-        if let Some(ports) = self.encapsulation {
-            let header = Header::parse(out).ok_or(Counter::IpsecDropTxMalformed)?;
+        let esp_at = headers_bytes + self.udp_bytes();
+        let esp = out.get_mut(esp_at - HEADROOM_BYTES..).ok_or(Counter::IpsecDropTxTooBig)?;
+        match self.key.seal(text, trailer, esp) {
+            Ok(()) => self.count(now, text.len() + trailer.len()),
+            Err(SealError::SequenceEnded) => {
+                self.end();
+                return Err(Counter::IpsecDropTxSequence);
+            }
+            Err(SealError::Length) => return Err(Counter::IpsecDropTxMalformed),
+        }
+        if let Some(ports) = encapsulation {
             let udp = out.get_mut(headers_bytes..).ok_or(Counter::IpsecDropTxMalformed)?;
-            write_udp(udp, ports, &header).ok_or(Counter::IpsecDropTxTooBig)?;
+            write_udp(udp, ports, self.ends()).ok_or(Counter::IpsecDropTxTooBig)?;
         }
         Ok(total)
     }
@@ -174,11 +193,11 @@ fn trailer(text_bytes: usize, multiple: usize, next_header: u8) -> ([u8; PAD.len
 }
 
 /// RFC 3948 s2.1: with IPv4 the checksum is zero. IPv6 requires one (RFC 8200 s8.1).
-fn write_udp(udp: &mut [u8], ports: UdpEncapsulation, header: &Header) -> Option<()> {
+fn write_udp(udp: &mut [u8], ports: UdpEncapsulation, ends: (IpAddr, IpAddr)) -> Option<()> {
     let [l0, l1] = u16::try_from(udp.len()).ok()?.to_be_bytes();
     let ([s0, s1], [t0, t1]) = (ports.source_port.to_be_bytes(), ports.target_port.to_be_bytes());
     *udp.first_chunk_mut()? = [s0, s1, t0, t1, l0, l1, 0, 0];
-    if let (core::net::IpAddr::V6(source), core::net::IpAddr::V6(target)) = (header.source, header.target) {
+    if let (IpAddr::V6(source), IpAddr::V6(target)) = ends {
         let addresses = checksum::sum(&source.octets()) + checksum::sum(&target.octets());
         let sum = addresses + udp.len() as u32 + u32::from(ip::UDP) + checksum::sum(udp);
         // A sum of zero is sent as all ones.

@@ -7,7 +7,7 @@
 use core::net::IpAddr;
 use core::ops::RangeInclusive;
 
-use crate::ip::Header;
+use crate::ip::{self, Header};
 
 /// Addresses that share their first bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,17 +100,26 @@ impl Selector {
             && self.local.addr.is_ipv4() == self.remote.addr.is_ipv4()
             && !self.local_ports.is_empty()
             && !self.remote_ports.is_empty()
+            && (self.has_all_ports() || self.protocol.is_none_or(ip::has_ports))
     }
 
-    fn matches(&self, values: &SelectorValues) -> bool {
+    fn has_all_ports(&self) -> bool {
+        self.local_ports == ALL_PORTS && self.remote_ports == ALL_PORTS
+    }
+
+    /// Whether packets between two addresses may match.
+    pub(crate) fn has_addresses(&self, local: IpAddr, remote: IpAddr) -> bool {
+        self.local.contains(local) && self.remote.contains(remote)
+    }
+
+    pub(crate) fn matches(&self, values: &SelectorValues) -> bool {
         let ports_match = match values.ports {
             Some((local, remote)) => self.local_ports.contains(&local) && self.remote_ports.contains(&remote),
-            None => self.local_ports == ALL_PORTS && self.remote_ports == ALL_PORTS,
+            None => self.has_all_ports(),
         };
         self.protocol.is_none_or(|protocol| protocol == values.protocol)
             && ports_match
-            && self.local.contains(values.local)
-            && self.remote.contains(values.remote)
+            && self.has_addresses(values.local, values.remote)
     }
 }
 
@@ -151,6 +160,10 @@ impl Spd {
     pub(crate) fn remove(&mut self, policy: &Policy) -> bool {
         let found = self.policies.iter().position(|one| one == policy);
         found.map(|position| self.policies.remove(position)).is_some()
+    }
+
+    pub(crate) fn has_reqid(&self, reqid: u32) -> bool {
+        self.policies.iter().any(|policy| policy.action == Action::Protect { reqid })
     }
 
     /// RFC 4301 s4.4.1: what matches no policy is discarded.

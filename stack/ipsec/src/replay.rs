@@ -36,7 +36,7 @@ impl ReplayWindow {
     /// Whether the packet is the peer's is not known yet.
     pub(crate) fn check(&self, low: u32) -> Option<u64> {
         let sequence = self.infer(low)?;
-        let is_old = sequence + self.size <= self.top;
+        let is_old = self.top.checked_sub(sequence).is_some_and(|behind| behind >= self.size);
         let is_seen = sequence <= self.top && self.block(sequence) & bit(sequence) != 0;
         // RFC 4303 s3.3.3: the first packet of an association has number 1.
         (sequence != 0 && !is_old && !is_seen).then_some(sequence)
@@ -147,9 +147,31 @@ mod tests {
         assert_eq!(case_b.check(9), Some((5 << 32) + 9));
     }
 
+    /// RFC 4303 appendix A2.2: the window ends at the boundary of a subspace, and one below.
+    #[test]
+    fn the_upper_half_is_inferred_at_the_boundary() {
+        let at_boundary = window(64, true, [(5 << 32) + 63]);
+        assert_eq!(at_boundary.check(0), Some(5 << 32));
+        assert_eq!(at_boundary.check(u32::MAX), Some((6 << 32) - 1), "above, not below");
+        let below = window(64, true, [(5 << 32) + 62]);
+        assert_eq!(below.check(u32::MAX), Some((5 << 32) - 1));
+        assert_eq!(below.check(u32::MAX - 1), Some((6 << 32) - 2));
+    }
+
+    #[test]
+    fn the_window_moves_across_a_boundary() {
+        let mut window = window(64, true, [(1 << 32) - 3, (1 << 32) - 1]);
+        window.accept((1 << 32) + 2);
+        let expected = [(0, Some(1 << 32)), (u32::MAX, None), (u32::MAX - 1, Some((1 << 32) - 2)), (2, None)];
+        assert_eq!(expected.map(|(low, _)| (low, window.check(low))), expected);
+    }
+
     #[test]
     fn there_is_no_number_below_the_first_or_above_the_last() {
         assert_eq!(window(64, true, [10]).check(u32::MAX), None);
-        assert_eq!(window(64, true, [u64::MAX]).check(5), None);
+        let last = window(64, true, [u64::MAX]);
+        assert_eq!(last.check(5), None);
+        assert_eq!(last.check(u32::MAX), None, "the last number is seen");
+        assert_eq!(last.check(u32::MAX - 1), Some(u64::MAX - 1));
     }
 }

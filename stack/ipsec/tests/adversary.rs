@@ -127,6 +127,7 @@ fn fragments_are_dropped() {
     for flags in [[0x20, 0], [0, 1], [0x20, 5]] {
         let mut fragment = sealed.clone();
         fragment[6..8].copy_from_slice(&flags);
+        complete_checksum(&mut fragment);
         assert_eq!(right.open(&fragment), Err(Counter::IpsecDropFragment));
     }
     let form = Form { ends: (LEFT_V6, RIGHT_V6), ..form };
@@ -134,6 +135,20 @@ fn fragments_are_dropped() {
     let sealed = left.seal(&segment(form.ends, 40));
     let fragment = packet(form.ends, 44, &[&[50, 0, 0, 0, 0, 0, 0, 1][..], &sealed[40..]].concat());
     assert_eq!(right.open(&fragment), Err(Counter::IpsecDropFragment));
+}
+
+/// RFC 4301 s7: neither end passes a fragment, in clear or in a tunnel.
+#[test]
+fn fragments_inside_are_dropped() {
+    let form = Form::new(GCM, Mode::Tunnel);
+    let (mut left, mut right) = pair(form);
+    let mut fragment = segment(form.ends, 4);
+    fragment[6] |= 0x20;
+    complete_checksum(&mut fragment);
+    let sent = left.ipsec.outbound(NOW, &fragment, &mut [0; 300]);
+    assert_eq!(sent, ironwarp_ipsec::Outbound::Dropped(Counter::IpsecDropTxMalformed));
+    let crafted = craft(form, &fragment, &[1, 2, 2, 4]);
+    assert_eq!(right.open(&crafted), Err(Counter::IpsecDropInnerFragment));
 }
 
 /// RFC 4303 s2.4, s2.5, s2.6: a peer that authenticates nonsense delivers none of it.
@@ -202,8 +217,12 @@ proptest! {
         let ends = if v6 { (LEFT_V6, RIGHT_V6) } else { (LEFT, RIGHT) };
         let (_, mut right) = pair(Form { ends, in_udp, ..Form::new(GCM, Mode::Tunnel) });
         let esp = [&spi.to_be_bytes()[..], &number.to_be_bytes(), &bytes].concat();
-        prop_assert!(right.open(&packet(ends, 50, &esp)).is_err());
-        let _ = right.ipsec.inbound(NOW, &mut bytes.clone());
-        let _ = right.ipsec.outbound(NOW, &bytes, &mut [0; 256]);
+        let udp = [&[0x11, 0x94, 0x11, 0x94, 0, 8 + esp.len() as u8, 0, 0][..], &esp].concat();
+        let arriving = if in_udp { packet(ends, 17, &udp) } else { packet(ends, 50, &esp) };
+        prop_assert!(right.open(&arriving).is_err());
+        let inbound = right.ipsec.inbound(NOW, &mut bytes.clone());
+        prop_assert!(matches!(inbound, ironwarp_ipsec::Inbound::Dropped(_)), "{:?}", inbound);
+        let outbound = right.ipsec.outbound(NOW, &bytes, &mut [0; 256]);
+        prop_assert!(matches!(outbound, ironwarp_ipsec::Outbound::Dropped(_)), "{:?}", outbound);
     }
 }

@@ -1,6 +1,6 @@
 //! Outer and inner headers.
 
-use ironwarp_ipsec::{Action, Mode};
+use ironwarp_ipsec::{Action, AssociationConfig, Direction, Mode};
 use ironwarp_stats::Counter;
 
 use crate::common::*;
@@ -9,18 +9,19 @@ fn has_right_checksum(header: &[u8]) -> bool {
     ironwarp_arch::checksum::fold(ironwarp_arch::checksum::sum(&header[..20])) == 0xffff
 }
 
-/// RFC 4301 s5.1.2.1, RFC 6040 s4.1: class, ECN and "do not fragment" are those of the inner
-/// packet; addresses are the association's.
+/// RFC 4301 s5.1.2.1, RFC 6040 s4.1: class and ECN are those of the inner packet; addresses are the
+/// association's. "Do not fragment" is always set, since the identification is 0.
 #[test]
 fn the_outer_header_of_a_tunnel_follows_the_inner_one() {
     for (dont_fragment, class) in [(0x40, 0xb9), (0, 0), (0x40, 3)] {
         let form = Form::new(GCM, Mode::Tunnel);
         let mut inner = segment(form.ends, 4);
         (inner[1], inner[6]) = (class, dont_fragment);
+        complete_checksum(&mut inner);
         let sealed = pair(form).0.seal(&inner);
         assert_eq!(sealed[..2], [0x45, class]);
         assert_eq!(sealed[2..4], (sealed.len() as u16).to_be_bytes());
-        assert_eq!([sealed[6], sealed[8], sealed[9]], [dont_fragment, 64, 50]);
+        assert_eq!([sealed[6], sealed[8], sealed[9]], [0x40, 64, 50]);
         assert_eq!(sealed[12..20], [10, 0, 0, 1, 10, 0, 0, 2]);
         assert!(has_right_checksum(&sealed));
     }
@@ -31,9 +32,12 @@ fn the_outer_header_of_a_tunnel_follows_the_inner_one() {
 fn a_tunnel_of_one_version_carries_the_other() {
     for (outer, inner) in [((LEFT, RIGHT), (LEFT_V6, RIGHT_V6)), ((LEFT_V6, RIGHT_V6), (LEFT, RIGHT))] {
         let form = Form { ends: outer, ..Form::new(GCM, Mode::Tunnel) };
-        let (mut left, mut right) = pair(form);
+        let (mut left, mut right) = (End::new(), End::new());
+        let config = || AssociationConfig { selector: all_of(inner.0), ..form.association(true, 0x1000, 1) };
         left.policy(inner.0, inner.1, Action::Protect { reqid: REQID });
+        left.ipsec.add(NOW, Direction::Outbound, config()).unwrap();
         right.policy(inner.1, inner.0, Action::Protect { reqid: REQID });
+        right.ipsec.add(NOW, Direction::Inbound, config()).unwrap();
         let sent = segment(inner, 10);
         let sealed = left.seal(&sent);
         assert_eq!(sealed[0] >> 4, if outer.0.is_ipv4() { 4 } else { 6 });
@@ -67,6 +71,7 @@ fn congestion_in_the_tunnel_reaches_the_inner_packet() {
             let with_ecn = |packet: &[u8], ecn: u8| {
                 let mut packet = packet.to_vec();
                 packet[1] = packet[1] & !(3 << shift) | ecn << shift;
+                complete_checksum(&mut packet);
                 packet
             };
             let (mut left, mut right) = pair(form);
@@ -85,7 +90,28 @@ fn a_changed_inner_header_has_a_right_checksum() {
     let (mut left, mut right) = pair(form);
     let mut sealed = left.seal(&segment(form.ends, 4));
     sealed[1] |= 3;
+    complete_checksum(&mut sealed);
     assert!(has_right_checksum(&right.open(&sealed).unwrap()));
+}
+
+/// RFC 1122 s3.2.1.2: a header whose checksum is wrong is dropped, and does not get a right one.
+#[test]
+fn a_wrong_header_checksum_is_dropped() {
+    for mode in [Mode::Transport, Mode::Tunnel] {
+        let form = Form::new(GCM, mode);
+        let (mut left, mut right) = pair(form);
+        let sent = segment(form.ends, 4);
+        let sealed = left.seal(&sent);
+        let damaged = |packet: &[u8]| [&packet[..8], &[63], &packet[9..]].concat();
+        assert_eq!(right.open(&damaged(&sealed)), Err(Counter::IpsecDropMalformed));
+        let refused = left.ipsec.outbound(NOW, &damaged(&sent), &mut [0; 300]);
+        assert_eq!(refused, ironwarp_ipsec::Outbound::Dropped(Counter::IpsecDropTxMalformed));
+        assert_eq!(right.open(&sealed), Ok(sent));
+    }
+    let form = Form::new(GCM, Mode::Tunnel);
+    let mut inner = segment(form.ends, 4);
+    inner[8] -= 1;
+    assert_eq!(pair(form).1.open(&craft(form, &inner, &[1, 2, 2, 4])), Err(Counter::IpsecDropInner));
 }
 
 /// RFC 4303 s3.1.1: transport mode keeps options and extension headers ahead of ESP.
@@ -97,9 +123,7 @@ fn options_and_extension_headers_stay_ahead_of_esp() {
     sent[0] = 0x46;
     let total = sent.len() as u16;
     sent[2..4].copy_from_slice(&total.to_be_bytes());
-    sent[10..12].fill(0);
-    let sum = !ironwarp_arch::checksum::fold(ironwarp_arch::checksum::sum(&sent[..24]));
-    sent[10..12].copy_from_slice(&sum.to_be_bytes());
+    complete_checksum(&mut sent);
     let (mut left, mut right) = pair(form);
     let sealed = left.seal(&sent);
     assert_eq!((sealed[9], &sealed[20..28]), (50, &[1, 1, 1, 0, 0, 0, 0x10, 0][..]));

@@ -1,6 +1,6 @@
 //! What passes from one end to the other, and what it looks like on the wire.
 
-use ironwarp_ipsec::{Mode, Outbound, Suite};
+use ironwarp_ipsec::{Action, Mode, Outbound, Policy, Prefix, Selector, Suite};
 use ironwarp_stats::Counter;
 
 use crate::common::*;
@@ -41,7 +41,8 @@ fn the_wire_has_esp_and_no_text() {
     }
 }
 
-/// RFC 4303 s2.4: the trailer ends at a multiple of 4 bytes, and of the block with CBC.
+/// RFC 4303 s2.4, RFC 4106 s3.2: the trailer ends at the next multiple of 4 bytes, and of the block
+/// with CBC.
 #[test]
 fn the_text_is_padded_to_its_multiple() {
     for form in Form::all() {
@@ -50,8 +51,10 @@ fn the_text_is_padded_to_its_multiple() {
         let udp = if form.in_udp { 8 } else { 0 };
         let fixed = headers + udp + 8 + form.suite.iv_bytes() + form.suite.icv_bytes();
         for payload_bytes in 0..20 {
-            let text = left.seal(&segment(form.ends, payload_bytes)).len() - fixed;
-            assert_eq!(text % form.suite.text_multiple_bytes(), 0, "{form:?}");
+            let sent = segment(form.ends, payload_bytes);
+            let text = left.seal(&sent).len() - fixed;
+            let least = sent.len() - if form.mode == Mode::Tunnel { 0 } else { headers } + 2;
+            assert_eq!(text, least.next_multiple_of(form.suite.text_multiple_bytes()), "{form:?}");
         }
     }
 }
@@ -85,7 +88,8 @@ fn a_dummy_packet_is_dropped() {
     }
 }
 
-/// RFC 3948 s2.2, s2.3: keepalives and IKE are told apart from ESP.
+/// RFC 3948 s2.2, s2.3: keepalives and IKE are told apart from ESP. RFC 4301 s4.4.1: IKE passes by
+/// a policy, as all that is in clear.
 #[test]
 fn keepalives_and_ike_are_told_from_esp() {
     let (_, mut right) = pair(Form { in_udp: true, ..Form::new(GCM, Mode::Transport) });
@@ -95,7 +99,12 @@ fn keepalives_and_ike_are_told_from_esp() {
     };
     assert_eq!(right.open(&udp(&[0xff])), Err(Counter::IpsecRxKeepalives));
     let mut ike = udp(&[0, 0, 0, 0, 1, 2, 3]);
+    assert_eq!(right.open(&ike), Err(Counter::IpsecDropClear), "the policy protects IKE, too");
+    let prefixes = Selector::between(Prefix::host(RIGHT), Prefix::host(LEFT));
+    let selector = Selector { protocol: Some(17), local_ports: 4500..=4500, ..prefixes };
+    right.ipsec.add_policy(0, Policy { selector, action: Action::Bypass }).unwrap();
     assert_eq!(right.ipsec.inbound(NOW, &mut ike), ironwarp_ipsec::Inbound::Ike(32..35));
+    assert_eq!(right.stats.read(Counter::IpsecRxIke), 1);
     assert_eq!(right.open(&udp(&[0xff, 0xff])), Err(Counter::IpsecDropMalformed));
     assert_eq!(right.open(&udp(&[0, 0, 0x10, 0, 0, 0, 0, 1])), Err(Counter::IpsecDropIcv));
 }
@@ -121,12 +130,28 @@ fn the_largest_packet_fills_the_mtu_and_one_more_byte_does_not_fit() {
         let (mut left, _) = pair(form);
         for mtu in [1280, 1499, 1500, 9000] {
             let headers = if form.ends.0.is_ipv4() { 40 } else { 60 };
-            let max = left.ipsec.packet_bytes_max(&segment(form.ends, 0), mtu).unwrap();
+            let max = left.ipsec.packet_bytes_max(NOW, &segment(form.ends, 0), mtu).unwrap();
             let length = |end: &mut End, bytes: usize| end.seal(&segment(form.ends, bytes - headers)).len();
             assert!(length(&mut left, max) <= mtu, "{form:?}, {max} in {mtu}");
             assert!(length(&mut left, max + 1) > mtu, "{form:?}, {max} in {mtu}");
         }
-        assert_eq!(left.ipsec.packet_bytes_max(&segment(form.ends, 0), 30), Some(0));
+        assert_eq!(left.ipsec.packet_bytes_max(NOW, &segment(form.ends, 0), 30), Some(0));
+    }
+}
+
+/// RFC 791 s3.1, RFC 8200 s3: a packet that would have more than 65 535 bytes uses no number.
+#[test]
+fn a_packet_that_is_too_long_once_protected_uses_no_sequence_number() {
+    for ends in [(LEFT, RIGHT), (LEFT_V6, RIGHT_V6)] {
+        for mode in [Mode::Transport, Mode::Tunnel] {
+            let form = Form { ends, ..Form::new(GCM, mode) };
+            let (mut left, _) = pair(form);
+            let headers = if ends.0.is_ipv4() { 40 } else { 60 };
+            let sent = left.ipsec.outbound(NOW, &segment(ends, 65_535 - headers), &mut vec![0; 70_000]);
+            assert_eq!(sent, Outbound::Dropped(Counter::IpsecDropTxTooBig), "{form:?}");
+            let number = headers - 20 + 7;
+            assert_eq!(left.seal(&segment(ends, 0))[number], 1, "{form:?}");
+        }
     }
 }
 

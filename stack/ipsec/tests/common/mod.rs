@@ -6,8 +6,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ironwarp_ipsec::{
-    Action, AesBits, AssociationConfig, Direction, Hmac, Inbound, Ipsec, IpsecConfig, KeyMaterial, KeySource,
-    Lifetime, Mode, Outbound, Policy, Prefix, Selector, Suite, UdpEncapsulation,
+    Action, AesBits, AssociationConfig, Direction, Endpoints, Hmac, Inbound, Ipsec, IpsecConfig, KeyMaterial,
+    KeySource, Lifetime, Mode, Outbound, Policy, Prefix, Selector, Suite, UdpEncapsulation,
 };
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::Nanos;
@@ -56,10 +56,15 @@ impl Form {
         AssociationConfig {
             spi,
             reqid: REQID,
-            source,
-            target,
+            endpoints: Endpoints {
+                source,
+                target,
+                encapsulation: self
+                    .in_udp
+                    .then_some(UdpEncapsulation { source_port: 4500, target_port: 4500 }),
+            },
             mode: self.mode,
-            encapsulation: self.in_udp.then_some(UdpEncapsulation { source_port: 4500, target_port: 4500 }),
+            selector: all_of(source),
             suite: self.suite,
             key: KeyMaterial::new(self.suite, &bytes).unwrap(),
             key_source: KeySource::Negotiated,
@@ -68,6 +73,12 @@ impl Form {
             window: self.window,
         }
     }
+}
+
+/// All packets of the family of an address.
+pub fn all_of(addr: IpAddr) -> Selector {
+    let prefix = Prefix { addr, bits: 0 };
+    Selector::between(prefix, prefix)
 }
 
 /// One end and what it counted.
@@ -99,8 +110,12 @@ impl End {
 
     /// Opens a packet, or returns the counter that it was dropped with.
     pub fn open(&mut self, packet: &[u8]) -> Result<Vec<u8>, Counter> {
+        self.open_at(NOW, packet)
+    }
+
+    pub fn open_at(&mut self, now: Nanos, packet: &[u8]) -> Result<Vec<u8>, Counter> {
         let mut packet = packet.to_vec();
-        match self.ipsec.inbound(NOW, &mut packet) {
+        match self.ipsec.inbound(now, &mut packet) {
             Inbound::Opened(range) => Ok(packet[range].to_vec()),
             Inbound::Dropped(counter) => Err(counter),
             other => panic!("{other:?}"),
@@ -137,8 +152,7 @@ pub fn packet(ends: (IpAddr, IpAddr), protocol: u8, payload: &[u8]) -> Vec<u8> {
             let [l0, l1] = (20 + payload.len() as u16).to_be_bytes();
             let fixed = [0x45, 2, l0, l1, 0, 0, 0x40, 0, 64, protocol, 0, 0];
             let mut header = [&fixed[..], &source.octets(), &target.octets()].concat();
-            let sum = !ironwarp_arch::checksum::fold(ironwarp_arch::checksum::sum(&header));
-            header[10..12].copy_from_slice(&sum.to_be_bytes());
+            complete_checksum(&mut header);
             [&header, payload].concat()
         }
         (IpAddr::V6(source), IpAddr::V6(target)) => {
@@ -150,10 +164,21 @@ pub fn packet(ends: (IpAddr, IpAddr), protocol: u8, payload: &[u8]) -> Vec<u8> {
     }
 }
 
+/// Fills in the header checksum of an IPv4 packet; an IPv6 packet has none.
+pub fn complete_checksum(packet: &mut [u8]) {
+    if packet[0] >> 4 == 4 {
+        let header_bytes = usize::from(packet[0] & 0xf) * 4;
+        let header = &mut packet[..header_bytes];
+        header[10..12].fill(0);
+        let sum = !ironwarp_arch::checksum::fold(ironwarp_arch::checksum::sum(header));
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
 /// The ESP packet with number 1 of left, with any text and trailer, whose sum is a multiple.
 pub fn craft(form: Form, text: &[u8], trailer: &[u8]) -> Vec<u8> {
     let key = form.association(true, 0x1000, 0x11).key;
-    let mut key = ironwarp_crypto::SealingKey::new(form.suite, &key, 0x1000, form.extended).unwrap();
+    let mut key = ironwarp_crypto::SealingKey::new(form.suite, key, 0x1000, form.extended).unwrap();
     let fixed = 12 + form.suite.iv_bytes() + form.suite.icv_bytes();
     let mut esp = vec![0; fixed + text.len() + trailer.len()];
     key.seal(text, trailer, &mut esp).unwrap();
