@@ -113,6 +113,9 @@ impl Default for LimitsConfig {
 pub struct AuthenticationConfig {
     /// A file of secrets: `host` tables as those of the configuration.
     pub secrets: Option<PathBuf>,
+    /// Whether hosts without a secret are refused. Default: if any host has one, or `secrets` is
+    /// set.
+    pub required: Option<bool>,
     /// The hash functions that are allowed.
     pub hashes: Vec<Hash>,
     /// The Diffie-Hellman groups that are allowed.
@@ -122,7 +125,7 @@ pub struct AuthenticationConfig {
 impl Default for AuthenticationConfig {
     fn default() -> Self {
         let AuthPolicy { hashes, groups, .. } = AuthPolicy::default();
-        AuthenticationConfig { secrets: None, hashes, groups }
+        AuthenticationConfig { secrets: None, required: None, hashes, groups }
     }
 }
 
@@ -151,8 +154,8 @@ impl HostConfig {
             #[serde(rename = "host")]
             hosts: Vec<HostConfig>,
         }
-        let (text, is_private) = read(path)?;
-        require_private(path, is_private)?;
+        let (text, privacy) = read(path)?;
+        privacy?;
         let Secrets { hosts } = parse(&text).map_err(|error| error.in_file(path))?;
         validate_hosts(&hosts)?;
         Ok(hosts)
@@ -264,6 +267,14 @@ pub enum ConfigError {
         "{0} has secrets, and others can read it: chmod 600, or root's with 640 and the group of the service"
     )]
     NotPrivate(PathBuf),
+    /// The owner of a file with secrets can change it.
+    #[error("{path} has secrets, and belongs to user {owner}: chown it to root or to the user who runs this")]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// The identifier of its owner.
+        owner: u32,
+    },
     /// A value is not allowed.
     #[error("{key} = {value}: {allowed}")]
     Value {
@@ -291,19 +302,25 @@ impl ConfigError {
 
 /// Reads a file. Returns its text, and whether it may have secrets: it is root's or the user's own,
 /// and only a group of root's choice can read it besides.
-fn read(path: &Path) -> Result<(Zeroizing<String>, bool), ConfigError> {
+fn read(path: &Path) -> Result<(Zeroizing<String>, Result<(), ConfigError>), ConfigError> {
     let failed = |source| ConfigError::Read { path: path.to_owned(), source };
     let mut file = File::open(path).map_err(failed)?;
     let about = file.metadata().map_err(failed)?;
     let mut text = Zeroizing::new(String::new());
     file.read_to_string(&mut text).map_err(failed)?;
     let (owner, rights) = (about.uid(), about.mode());
-    let own = owner == rustix::process::geteuid().as_raw();
-    Ok((text, owner == 0 && rights & 0o037 == 0 || own && rights & 0o077 == 0))
+    Ok((text, check_private(path, owner, rights)))
 }
 
-fn require_private(path: &Path, is_private: bool) -> Result<(), ConfigError> {
-    if is_private { Ok(()) } else { Err(ConfigError::NotPrivate(path.to_owned())) }
+fn check_private(path: &Path, owner: u32, rights: u32) -> Result<(), ConfigError> {
+    let others = if owner == 0 { 0o037 } else { 0o077 };
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        Err(ConfigError::Owner { path: path.to_owned(), owner })
+    } else if rights & others != 0 {
+        Err(ConfigError::NotPrivate(path.to_owned()))
+    } else {
+        Ok(())
+    }
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, ConfigError> {
@@ -321,9 +338,11 @@ impl TargetConfig {
     ///
     /// [`ConfigError`] names the key, the value and what is allowed.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let (text, is_private) = read(path)?;
+        let (text, privacy) = read(path)?;
         let mut config = Self::from_toml(&text).map_err(|error| error.in_file(path))?;
-        require_private(path, is_private || config.hosts.is_empty())?;
+        if !config.hosts.is_empty() {
+            privacy?;
+        }
         if let Some(secrets) = &config.authentication.secrets {
             config.hosts.extend(HostConfig::from_file(secrets)?);
             validate_hosts(&config.hosts)?;
@@ -401,9 +420,11 @@ impl TargetConfig {
 
     /// Returns whom the target authenticates.
     pub fn auth_policy(&self) -> AuthPolicy {
-        let hosts = self.hosts.iter().map(|one| (one.nqn.clone(), one.secrets().into())).collect();
-        let AuthenticationConfig { hashes, groups, .. } = self.authentication.clone();
-        AuthPolicy { hosts, hashes, groups }
+        let hosts: BTreeMap<_, _> =
+            self.hosts.iter().map(|one| (one.nqn.clone(), one.secrets().into())).collect();
+        let AuthenticationConfig { secrets, required, hashes, groups } = self.authentication.clone();
+        let is_required = required.unwrap_or(!hosts.is_empty() || secrets.is_some());
+        AuthPolicy { hosts, is_required, hashes, groups }
     }
 
     /// Two disks with one identity are one multipath disk to Linux: only shared ones are.
@@ -428,11 +449,19 @@ fn validate_hosts(hosts: &[HostConfig]) -> Result<(), ConfigError> {
     let mut nqns = BTreeSet::new();
     for host in hosts {
         let allowed = "an NQN of 223 bytes at most that no other host has";
-        check(is_nqn(&host.nqn) && nqns.insert(&host.nqn), "host.nqn", &host.nqn, allowed)?;
-        // Who knows the secret of one direction must not be able to prove the other.
-        let same = host.dhchap_ctrl_secret.as_ref().is_some_and(|one| one.has_key_of(&host.dhchap_secret));
-        let allowed = "a secret of its own, not that of the host";
-        check(!same, "host.dhchap_ctrl_secret", format!("that of {}", host.nqn), allowed)?;
+        // A secret in the wrong place is not shown either.
+        let shown = if host.nqn.starts_with("DHHC-1:") { "(a secret)" } else { &host.nqn };
+        check(is_nqn(&host.nqn) && nqns.insert(&host.nqn), "host.nqn", shown, allowed)?;
+    }
+    for (at, host) in hosts.iter().enumerate() {
+        // Who knows the key of a host can prove to be that host.
+        let is_elsewhere = hosts.iter().enumerate().any(|(other, one)| {
+            let proves_target = one.dhchap_ctrl_secret.as_ref();
+            other != at && one.dhchap_secret.has_key_of(&host.dhchap_secret)
+                || proves_target.is_some_and(|one| one.has_key_of(&host.dhchap_secret))
+        });
+        let allowed = "a key that is no other host's, and no dhchap_ctrl_secret";
+        check(!is_elsewhere, "host.dhchap_secret", format!("that of {}", host.nqn), allowed)?;
     }
     Ok(())
 }

@@ -151,7 +151,8 @@ impl Appliance {
     }
 
     /// Returns the namespaces, which can change while the cores serve, and the cores, each for its
-    /// thread.
+    /// thread. Another thread has to run [`crate::auth::jobs::Jobs::run_next`] of
+    /// [`crate::target::Target::jobs`], or no host can prove itself.
     pub fn into_cores(self) -> (Namespaces, Vec<Core>) {
         (self.namespaces, self.cores)
     }

@@ -116,7 +116,11 @@ fn a_wrong_or_missing_secret_is_refused() {
         assert!(pair.side.target.controllers().is_empty());
         // Nothing of the attempt stays: the right secret is admitted.
         pair.host.settings_mut().secrets = secrets(SECRET, None);
-        pair.host.discard(0).expect("its own queue");
+        // The host has left a target without a proof itself.
+        assert_eq!(
+            pair.host.discard(0).is_ok(),
+            error != "the host refuses the controller: authentication failed"
+        );
         connect(&mut pair, 1).expect("connected");
     }
 }
@@ -133,8 +137,12 @@ fn a_host_that_wants_a_proof_accepts_no_target_without_one() {
 }
 
 #[test]
-fn hosts_without_a_secret_and_discovery_are_as_before() {
+fn hosts_without_a_secret_are_refused_unless_configured() {
     let mut pair = Pair::new(&both());
+    let error = connect(&mut pair, 1).expect_err("another NQN, without a secret").to_string();
+    assert_eq!(pair.side.target.counters.read(TargetCounter::ConnectsNotAllowed), 1, "{error}");
+    let optional = config("required = false", &format!("dhchap_secret = \"{SECRET}\""));
+    let mut pair = Pair::new(&optional);
     connect(&mut pair, 1).expect("another NQN, which allow_any_host admits");
     let mut pair = Pair::with(&both(), HostSettings { subnqn: DISCOVERY_NQN.to_owned(), ..settings(None) });
     let Pair { host, side, .. } = &mut pair;
@@ -368,7 +376,8 @@ fn a_replayed_reply_is_refused() {
 /// else.
 #[test]
 fn an_exchange_that_stops_on_a_live_queue_ends_alone() {
-    let mut world = World::new(&both(), &[1]);
+    let config = config("required = false", &format!("dhchap_secret = \"{SECRET}\""));
+    let mut world = World::new(&config, &[1]);
     world.connect(0, 1);
     let World { core, hosts, .. } = &mut world;
     let host = &mut hosts[0].host;

@@ -95,8 +95,10 @@ pub struct HostSecrets {
 /// Whom a target authenticates, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AuthPolicy {
-    /// The secrets by the NQN of the host. Other hosts are not authenticated.
+    /// The secrets by the NQN of the host.
     pub hosts: BTreeMap<String, Arc<HostSecrets>>,
+    /// Whether other hosts are refused. If not, they are not authenticated.
+    pub is_required: bool,
     /// The hash functions that are allowed.
     pub hashes: Vec<Hash>,
     /// The groups that are allowed.
@@ -107,7 +109,7 @@ impl Default for AuthPolicy {
     /// Nobody is authenticated.
     fn default() -> Self {
         let groups = vec![Group::Ffdhe2048, Group::Ffdhe3072];
-        AuthPolicy { hosts: BTreeMap::new(), hashes: Hash::ALL.to_vec(), groups }
+        AuthPolicy { hosts: BTreeMap::new(), is_required: false, hashes: Hash::ALL.to_vec(), groups }
     }
 }
 

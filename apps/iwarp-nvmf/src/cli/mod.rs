@@ -16,7 +16,7 @@ use clap::{Parser, Subcommand};
 use ironwarp_cli::{CliExit, exit_code, on_interrupt_or_reload, parse_args, print_stdout, start_log};
 use iwarp_nvmf::NvmfError;
 use iwarp_nvmf::backend::Inherited;
-use iwarp_nvmf::config::{BackendConfig, TargetConfig};
+use iwarp_nvmf::config::{BackendConfig, HostConfig, TargetConfig};
 use iwarp_nvmf::identities::IdentityError;
 use iwarp_nvmf::open::{self, Finding};
 use iwarp_nvmf::serve::{Appliance, Control, Surroundings};
@@ -133,9 +133,18 @@ fn check(path: &Path) -> Result<(), CliExit> {
         let both = if host.dhchap_ctrl_secret.is_some() { ", and the target can prove itself" } else { "" };
         text += &format!("host {}: has to prove itself{both}\n", host.nqn);
     }
+    text += &shared_secrets(&config.hosts);
+    let policy = config.auth_policy();
     let mut bad = Vec::new();
     for subsystem in &config.subsystems {
         text += &format!("subsystem {}\n", subsystem.nqn);
+        let without = if policy.is_required { "refused: no secret" } else { "admitted without a proof" };
+        if subsystem.allow_any_host && !policy.is_required {
+            text += "  any host that has no secret: admitted without a proof\n";
+        }
+        for host in subsystem.hosts.iter().filter(|host| !policy.hosts.contains_key(*host)) {
+            text += &format!("  host {host}: {without}\n");
+        }
         for namespace in &subsystem.namespaces {
             let is_this = |one: &&(String, u32, Finding)| one.0 == subsystem.nqn && one.1 == namespace.nsid;
             let state = match findings.iter().find(is_this).map(|one| &one.2) {
@@ -152,6 +161,24 @@ fn check(path: &Path) -> Result<(), CliExit> {
     }
     print_stdout(text);
     if bad.is_empty() { Ok(()) } else { Err(CliExit::Failed(bad.join("; "))) }
+}
+
+/// Hosts that know each other's proof of the target.
+fn shared_secrets(hosts: &[HostConfig]) -> String {
+    let ctrl = |host: &HostConfig| host.dhchap_ctrl_secret.clone();
+    let shares = |one: &HostConfig, other: &HostConfig| {
+        ctrl(one).zip(ctrl(other)).is_some_and(|(one, other)| one.has_key_of(&other))
+    };
+    let mut text = String::new();
+    for (at, host) in hosts.iter().enumerate() {
+        if let Some(other) = hosts.iter().take(at).find(|other| shares(host, other)) {
+            let (one, other) = (&other.nqn, &host.nqn);
+            text += &format!(
+                "warning: {one} and {other} have one dhchap_ctrl_secret: each can pose as the target to the other\n"
+            );
+        }
+    }
+    text
 }
 
 fn backend(backend: &BackendConfig) -> String {

@@ -33,14 +33,16 @@ impl Host {
     /// # Errors
     ///
     /// [`NvmfError::Authentication`]: the host has no secret, or one side refuses the other. The
-    /// target ends the connection then, or has to be left.
+    /// target ends the connection then, or the host does.
     pub fn authenticate(&mut self, queue: usize, between: &mut dyn FnMut()) -> Result<(), NvmfError> {
         let none = || NvmfError::Authentication("the target asks for it, and the host has no secret".into());
         let secrets = self.settings.secrets.clone().ok_or_else(none)?;
         self.t_id = self.t_id.wrapping_add(1);
         let t_id = self.t_id;
         let Err(explanation) = self.exchange(queue, secrets, between)? else { return Ok(()) };
-        self.send_message(queue, &Message { t_id, body: Body::Failure2(explanation) }, between)?;
+        // Whether the controller hears of it or not, the queue is not used.
+        let _ = self.send_message(queue, &Message { t_id, body: Body::Failure2(explanation) }, between);
+        let _ = self.discard(queue);
         Err(NvmfError::Authentication(format!("the host refuses the controller: {explanation}")))
     }
 

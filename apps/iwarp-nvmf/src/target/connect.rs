@@ -85,7 +85,11 @@ impl Queue {
         let hostnqn = nqn(&data.hostnqn).filter(|nqn| !nqn.is_empty());
         let hostnqn = hostnqn.ok_or(bad(parameter::HOSTNQN, true))?;
         let subsystem = self.target.subsystem(subnqn).ok_or(bad(parameter::SUBNQN, true))?;
-        if !subsystem.allows(hostnqn) {
+        // The discovery log is for everyone.
+        let (policy, is_discovery) = (self.target.auth_policy(), subsystem.is_discovery());
+        let needs_authentication = !is_discovery && policy.hosts.contains_key(hostnqn);
+        let has_no_secret = policy.is_required && !is_discovery && !needs_authentication;
+        if has_no_secret || !subsystem.allows(hostnqn) {
             self.target.counters.add(TargetCounter::ConnectsNotAllowed);
             if self.target.may_log(now_ms) {
                 let (host, at) = (hostnqn.escape_debug(), self.address);
@@ -93,7 +97,6 @@ impl Queue {
             }
             return Err(Status::CONNECT_INVALID_HOST.into());
         }
-        let needs_authentication = self.target.requires_proof_of(subsystem, hostnqn);
         let member = if connect.qid == 0 {
             let (subsystem, hostid, address) = (subsystem.clone(), data.hostid, self.address);
             let kato_ms = match connect.kato_ms {

@@ -172,11 +172,6 @@ impl Target {
         self.auth_policy.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns whether a host has to prove itself. The discovery log is for everyone.
-    fn requires_proof_of(&self, subsystem: &Subsystem, hostnqn: &str) -> bool {
-        !subsystem.is_discovery() && self.auth_policy().hosts.contains_key(hostnqn)
-    }
-
     /// Checks that every controller is owned by an admin queue. For housekeeping and tests.
     pub fn check(&self) {
         debug_assert!(self.lock().all_have_owners(), "a controller has no admin queue");
