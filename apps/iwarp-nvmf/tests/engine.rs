@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use iwarp_nvmf::auth::{AuthPolicy, HostSecrets, Secret};
 use iwarp_nvmf::target::{
@@ -380,6 +381,33 @@ fn auth_policy() -> AuthPolicy {
     AuthPolicy { hosts: [(HOST.to_owned(), secrets.into())].into(), ..AuthPolicy::default() }
 }
 
+/// Sends a Negotiate, which waits for its computation.
+fn negotiate(queue: &mut Queue, now_ms: u64) {
+    let message = Message { t_id: 1, body: Body::Negotiate { sc_c: 0, offer: Some((vec![1], vec![1])) } };
+    let bytes = message.encode();
+    let mut entry = command(1, fctype::AUTH_SEND, bytes.len() as u32);
+    entry.sgl1 = SglDescriptor::keyed(0x1000, bytes.len() as u32, 5, false);
+    assert!(matches!(queue.start(0, &entry, NOW), Step::FromHost { .. }));
+    assert!(matches!(queue.received(&entry, &bytes, now_ms), Step::Authenticating));
+}
+
+/// An address has four places for its computations; the others' are free.
+#[test]
+fn negotiates_of_one_address_wait_and_another_gets_in() {
+    let target = target_of(TargetLimits::default());
+    target.set_auth_policy(auth_policy());
+    let mut greedy: Vec<_> = (0..6).map(|_| connected(&target, NQN, (HOST, "10.0.0.9")).0).collect();
+    let (mut other, _) = connected(&target, NQN, (HOST, "10.0.0.1"));
+    greedy.iter_mut().chain([&mut other]).for_each(|queue| negotiate(queue, NOW.now_ms));
+    let run_all = || core::iter::from_fn(|| target.jobs.run_next(Duration::ZERO).then_some(())).count();
+    let done = |queue: &mut Queue| matches!(queue.authenticating(NOW.now_ms), Step::Respond(_));
+    assert_eq!(run_all(), 5);
+    assert!(done(&mut other));
+    assert_eq!(greedy.iter_mut().filter_map(|queue| done(queue).then_some(())).count(), 4);
+    assert_eq!(run_all(), 2);
+    assert!(greedy.iter_mut().all(done));
+}
+
 /// Claims alone take no controller from a host that was admitted.
 #[test]
 fn controllers_without_a_proof_give_way_first() {
@@ -413,12 +441,7 @@ fn a_message_of_an_authentication_is_a_sign_of_life() {
     let mut queue = Queue::new(target.clone(), 0, 32);
     let connect = Connect { kato_ms: 1000, ..connect(0) };
     assert!(send_connect(&mut queue, connect, &connect_data(CNTLID_DYNAMIC, NQN)).status.is_success());
-    let message = Message { t_id: 1, body: Body::Negotiate { sc_c: 0, offer: Some((vec![1], vec![1])) } };
-    let bytes = message.encode();
-    let mut entry = command(1, fctype::AUTH_SEND, bytes.len() as u32);
-    entry.sgl1 = SglDescriptor::keyed(0x1000, bytes.len() as u32, 5, false);
-    assert!(matches!(queue.start(0, &entry, NOW), Step::FromHost { .. }));
-    assert!(matches!(queue.received(&entry, &bytes, NOW.now_ms + 900), Step::Authenticating));
+    negotiate(&mut queue, NOW.now_ms + 900);
     target.expire_keep_alive(NOW.now_ms + 1500);
     assert!(!queue.is_ended());
     target.expire_keep_alive(NOW.now_ms + 2000);

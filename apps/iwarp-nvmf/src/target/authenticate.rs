@@ -45,7 +45,7 @@ enum Stage {
     #[default]
     Idle,
     /// The result of a job, which `job` is until it finds a place.
-    Busy { job: Option<Job>, result: Receiver<Computed> },
+    Busy { job: Option<Job>, result: Receiver<Computed>, _awaited: Arc<()> },
     /// A Receive of this message, and then the next stage.
     Ready { message: Vec<u8>, next: Box<Stage> },
     /// A Reply.
@@ -172,7 +172,7 @@ impl Queue {
         if self.is_ended() {
             return Step::End;
         }
-        if let Stage::Busy { job, result } = &mut self.auth.stage {
+        if let Stage::Busy { job, result, .. } = &mut self.auth.stage {
             if let Some(waiting) = job.take() {
                 *job = self.target.jobs.submit(self.address, waiting).err();
             }
@@ -270,7 +270,36 @@ fn verify(run: Run, response: Vec<u8>, nonce: Option<Nonce>, public: Vec<u8>) ->
 
 fn busy(compute: impl FnOnce() -> Computed + Send + 'static) -> Stage {
     let (sender, result) = sync_channel(1);
-    // A queue that has ended does not receive.
-    let job = move || drop(sender.send(compute()));
-    Stage::Busy { job: Some(Box::new(job)), result }
+    let awaited = Arc::new(());
+    let is_awaited = Arc::downgrade(&awaited);
+    let job = move || {
+        // Nobody receives what a queue that has ended would have used.
+        if is_awaited.strong_count() > 0 {
+            drop(sender.send(compute()));
+        }
+    };
+    Stage::Busy { job: Some(Box::new(job)), result, _awaited: awaited }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_job_of_a_queue_that_has_ended_computes_nothing() {
+        for is_ended in [false, true] {
+            let (sender, computed) = sync_channel(1);
+            let mut stage = busy(move || {
+                sender.send(()).expect("the test receives");
+                Ok(Stage::Idle)
+            });
+            let Stage::Busy { job, .. } = &mut stage else { panic!("a job") };
+            let job = job.take().expect("a job");
+            if is_ended {
+                drop(stage);
+            }
+            job();
+            assert_eq!(computed.try_recv().is_err(), is_ended);
+        }
+    }
 }
