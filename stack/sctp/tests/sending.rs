@@ -1,10 +1,14 @@
 //! Sent DATA: chunks, windows, loss, and the SACKs of a peer that a test plays.
 
+use std::cell::{Cell, RefCell};
+
 use ironwarp_llp::{Blocked, Events};
 use ironwarp_sctp::{MessageHeader, SctpConfig, State};
 use ironwarp_stats::Counter;
+use ironwarp_testkit::Route;
 use ironwarp_types::Nanos;
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
 use crate::common::*;
 
@@ -528,81 +532,164 @@ fn short_messages_share_a_packet() {
     assert_eq!((scene.flight(), &scene.node.upper.acked[..]), (80, &[(0, 20 * 64), (1, 2 * 64)][..]));
 }
 
+/// RFC 9260 s6.10: a packet with several messages fits the path MTU, also behind a SACK.
+#[test]
+fn messages_that_share_a_packet_fit_the_mtu() {
+    for has_sack in [false, true] {
+        let mut shared = 0;
+        for bytes in (200..=500).step_by(7) {
+            let mut scene = Scene::new();
+            if has_sack {
+                // Every second TSN, so that the SACK has many blocks. It waits.
+                let chunks: Vec<_> = (0..40).map(|n| data(100 + 2 * n, b"a")).collect();
+                scene
+                    .node
+                    .receive(&Route::v4(1, 2).packet(132, &packet([FROM, PORT], scene.peer.tag, &chunks)));
+            }
+            let message = vec![7; bytes];
+            assert_eq!(scene.node.transmit(scene.peer.id, UNORDERED, &[&message[..]; 7]).0, 7);
+            let frames = scene.node.frames();
+            assert!(frames.iter().all(|frame| frame.len() <= 14 + 1_500), "{bytes} octets");
+            let kinds: Vec<_> = frames.iter().map(|frame| Sent::read(frame).kinds()).collect();
+            assert_eq!(kinds[0][0] == SACK, has_sack, "{kinds:?}");
+            shared += kinds.iter().filter(|kinds| kinds[usize::from(has_sack)..].len() > 1).count();
+        }
+        assert!(shared > 40, "{shared} packets with several messages");
+    }
+}
+
 /// What happens, a number, Gap Ack Blocks as gap and length, and a window.
 type Step = (u8, u32, Vec<(u16, u16)>, u32);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let blocks = prop_oneof![1 => Just(vec![]), 1 => prop::collection::vec((0u16..12, 0u16..4), 0..4)];
-    prop::collection::vec((0u8..8, 0u32..12, blocks, prop_oneof![Just(0u32), Just(RWND)]), 1..40)
+    let a_rwnd = prop_oneof![1 => Just(0u32), 7 => Just(RWND)];
+    prop::collection::vec((0u8..16, 0u32..16, blocks, a_rwnd), 1..60)
+}
+
+/// What the SACKs of some steps did.
+#[derive(Default)]
+struct Coverage {
+    /// They acknowledged chunks in sequence, with nothing lost before.
+    in_sequence: u64,
+    /// They began a fast recovery.
+    recoveries: u64,
+    /// They ended the association.
+    aborts: u64,
 }
 
 impl Scene {
-    /// Takes a step of this side or of the peer. Returns what is sent.
-    fn take(&mut self, (kind, n, blocks, a_rwnd): &Step) -> Vec<Sent> {
-        let (stream, short) = (*n as u16 % 2, &[3; 200][..]);
-        let header = MessageHeader { stream, ..UNORDERED };
+    fn outstanding(&self) -> u32 {
+        self.node.sctp.resource_usage().tx_units as u32
+    }
+
+    /// Takes a step of this side or of the peer, which has acknowledged `acked`. Returns what is
+    /// sent.
+    fn take(&mut self, (kind, n, blocks, a_rwnd): &Step, acked: &mut u32) -> Vec<Sent> {
+        let header = MessageHeader { stream: *n as u16 % 2, ..UNORDERED };
+        let outstanding = self.outstanding();
         match kind {
-            0 => _ = self.node.transmit(self.peer.id, UNORDERED, &vec![FULL; *n as usize]),
-            1 => _ = self.node.transmit(self.peer.id, header, &vec![short; *n as usize]),
-            2 => self.node.pass(Nanos::from_millis(u64::from(*n) * 50)),
-            3 if *n == 0 => _ = self.node.close(self.peer.id),
-            4 if *n == 0 => {
-                return self.peer.send(&mut self.node, &[chunk(SHUTDOWN, 0, &self.base.to_be_bytes())]);
+            0..3 => _ = self.node.transmit(self.peer.id, UNORDERED, &vec![FULL; *n as usize]),
+            3..6 => _ = self.node.transmit(self.peer.id, header, &vec![&[3; 200][..]; *n as usize]),
+            6 => self.node.pass(Nanos::from_millis(u64::from(*n) * 50)),
+            7 if *n == 0 => _ = self.node.close(self.peer.id),
+            8 if *n == 0 => {
+                let cum = self.base.wrapping_add(*acked);
+                return self.peer.send(&mut self.node, &[chunk(SHUTDOWN, 0, &cum.to_be_bytes())]);
+            }
+            // One SACK of sixteen is of any numbers.
+            9 if *n < 8 => {
+                let ranges = blocks.iter().map(|&(first, len)| [first, first + len]);
+                return self.acknowledge(*acked + 2 * n, *a_rwnd, &ranges.collect::<Vec<_>>());
             }
             _ => {
-                let mut end = 0;
-                let blocks: Vec<_> = blocks
-                    .iter()
-                    .map(|&(gap, len)| {
-                        let first = end + gap;
-                        end = first + len;
-                        [first, end]
-                    })
-                    .collect();
-                let chunk = sack(self.base.wrapping_add(*n), *a_rwnd, &blocks);
-                return self.peer.send(&mut self.node, &[chunk]);
+                let cum = n % (outstanding + 1).min(4);
+                *acked += cum;
+                let (mut end, last) = (0, (outstanding - cum) as u16);
+                let ranges = blocks.iter().map(|&(gap, len)| {
+                    let first = end + 2 + gap % 3;
+                    end = first + len;
+                    [first, end]
+                });
+                let fitting: Vec<_> = ranges.take_while(|&[_, end]| end <= last).collect();
+                return self.acknowledge(*acked, *a_rwnd, &fitting);
             }
         }
         self.node.sent()
     }
+
+    fn acknowledge(&mut self, cum: u32, a_rwnd: u32, blocks: &[[u16; 2]]) -> Vec<Sent> {
+        self.peer.send(&mut self.node, &[sack(self.base.wrapping_add(cum), a_rwnd, blocks)])
+    }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+/// Runs a property for many lists of steps.
+fn for_any_steps(property: impl Fn(Vec<Step>) -> Result<(), TestCaseError>) {
+    let mut runner = TestRunner::new(ProptestConfig::with_cases(256));
+    runner.run(&steps(), property).unwrap_or_else(|failure| panic!("{failure}"));
+}
 
-    /// SACKs and SHUTDOWNs of any numbers near those sent, timeouts and transmissions in any order:
-    /// the invariants hold, and an association that lives can be completed.
-    #[test]
-    fn any_sacks_are_harmless(steps in steps()) {
-        let mut scene = Scene::new();
-        steps.iter().for_each(|step| _ = scene.take(step));
+/// SACKs and SHUTDOWNs of any numbers near those sent, timeouts and transmissions in any order: the
+/// invariants hold, and an association that lives can be completed.
+#[test]
+fn any_sacks_are_harmless() {
+    let completed = Cell::new(0);
+    for_any_steps(|steps| {
+        let (mut scene, mut acked) = (Scene::new(), 0);
+        steps.iter().for_each(|step| _ = scene.take(step, &mut acked));
         scene.sent();
-        for n in 0..200 {
-            scene.sack(n % 40, &[]);
+        for _ in 0..200 {
+            acked += scene.outstanding().min(1);
+            scene.sack(acked, &[]);
             scene.node.pass(Nanos::from_millis(10));
         }
-        if scene.node.sctp.association_info(scene.peer.id).is_some_and(|info| info.state == State::Established) {
-            prop_assert_eq!(scene.flight(), 0);
+        let info = scene.node.sctp.association_info(scene.peer.id);
+        if info.is_some_and(|info| info.state == State::Established) {
+            prop_assert_eq!((scene.outstanding(), scene.flight()), (0, 0));
+            completed.set(completed.get() + u64::from(acked > 0));
         }
-    }
+        Ok(())
+    });
+    assert!(completed.get() >= 64, "{completed:?} associations completed");
+}
 
-    /// What is sent, reported and retained is the same, whatever the peer acknowledges.
-    #[test]
-    fn the_fast_path_cannot_be_told_from_the_general_path(steps in steps()) {
-        let [mut fast, mut general] =
-            [true, false].map(|fast_path| Scene::with(SctpConfig { fast_path, ..SctpConfig::default() }));
+/// What is sent, reported and retained is the same, whatever the peer acknowledges.
+#[test]
+fn the_fast_path_cannot_be_told_from_the_general_path() {
+    let covered = RefCell::new(Coverage::default());
+    for_any_steps(|steps| {
+        let mut scenes = [true, false]
+            .map(|fast_path| (Scene::with(SctpConfig { fast_path, ..SctpConfig::default() }), 0));
         let seen = |scene: &mut Scene| {
             let acked = std::mem::take(&mut scene.node.upper.acked);
-            let of = |wanted| acked.iter().filter(|&&(stream, _)| stream == wanted).map(|&(_, bytes)| bytes).sum::<u32>();
+            let of = |wanted| {
+                acked.iter().filter(|&&(stream, _)| stream == wanted).map(|&(_, bytes)| bytes).sum::<u32>()
+            };
             let sctp = &scene.node.sctp;
             let info = sctp.association_info(scene.peer.id);
-            ([0, 1].map(of), info, sctp.next_deadline(), sctp.resource_usage().tx_units, scene.node.take_events())
+            ([0, 1].map(of), info, sctp.next_deadline(), scene.outstanding(), scene.node.take_events())
         };
         for step in &steps {
-            prop_assert_eq!(fast.take(step), general.take(step));
-            prop_assert_eq!(seen(&mut fast), seen(&mut general));
+            let before = scenes[0].1;
+            let [fast, general] =
+                scenes.each_mut().map(|(scene, acked)| (scene.take(step, acked), seen(scene)));
+            prop_assert_eq!(fast, general);
+            let is_lossless = [Counter::SctpTxRetransmittedChunks, Counter::SctpTimeouts]
+                .iter()
+                .all(|counter| scenes[0].0.node.read(*counter) == 0);
+            let is_in_sequence = is_lossless && step.2.is_empty() && scenes[0].1 > before;
+            covered.borrow_mut().in_sequence += u64::from(is_in_sequence);
         }
-    }
+        let mut covered = covered.borrow_mut();
+        covered.recoveries += scenes[0].0.node.read(Counter::SctpFastRecoveries);
+        covered.aborts += scenes[0].0.node.read(Counter::SctpTxAborts);
+        Ok(())
+    });
+    let Coverage { in_sequence, recoveries, aborts } = covered.into_inner();
+    assert!(
+        in_sequence >= 200 && recoveries >= 4 && aborts >= 16,
+        "{in_sequence} SACKs in sequence, {recoveries} recoveries, {aborts} aborts"
+    );
 }
 
 /// Without room in the device a call changes nothing and says so first, whatever the state is: the
