@@ -141,7 +141,7 @@ impl Server {
             Event::ConnectFailed { qp, reason } => {
                 self.end_session(qp.num().0, Err(Fault::ConnectFailed(reason).into()))?;
             }
-            Event::ListenFailed { local } => return Err(PingError::Listen(local)),
+            Event::ListenFailed { local, .. } => return Err(PingError::Listen(local)),
             _ => {}
         }
         Ok(())

@@ -34,7 +34,8 @@ pub(crate) struct Args {
     /// The configuration, a TOML file as under configs/
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// The address to listen on; the address defaults to the configuration's, the port to 4791
+    /// The address to listen on, over each transport of the stack; the address defaults to the
+    /// configuration's, the port to 4791
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<SocketAddr>,
     /// Connect to this address instead of listening, and respond to the peer that accepts

@@ -5,15 +5,19 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use ironwarp::config::TransportKind;
 use ironwarp::instrument::{Capture, CaptureLimits, Faults};
 use ironwarp::{
-    Completion, CompletionQueue, Config, ConnectionRequest, Context, Event, ProtectionDomain, Stack,
-    VerbsError, Worker,
+    Completion, CompletionQueue, Config, ConnectionRequest, Context, Event, ListenParams, ProtectionDomain,
+    Stack, VerbsError, Worker,
 };
 
 use crate::args::Args;
 use crate::connection::Connection;
 use crate::{StartError, report};
+
+/// It listens over all of these that its stack has.
+const KINDS: [TransportKind; 2] = [TransportKind::Tcp, TransportKind::Sctp];
 
 /// Completions taken from the queue at once.
 const COMPLETIONS: usize = 64;
@@ -47,13 +51,17 @@ impl<'a> Responder<'a> {
         let receive_bytes = args.receive_bytes().map_err(StartError::Argument)?;
         let peers_max = config.limits.queue_pairs as usize;
         let completions = config.limits.queue_pairs.saturating_mul(args.receives * 2).clamp(1, 1 << 18);
+        let transports = config.stack.transport;
         let (stack, mut worker) = Stack::builder(config).build_one()?;
         enable_capture_and_faults(args, &worker)?;
         let mut ctx = stack.context()?;
         let pd = ctx.alloc_pd();
         let cq = ctx.create_cq(completions)?;
         if args.connect.is_none() {
-            ctx.listen(local)?;
+            let transports = KINDS.into_iter().filter(|kind| transports.has(*kind));
+            for transport in transports.map(Some) {
+                ctx.listen_with(local, &ListenParams { transport })?;
+            }
             // The core has to process this first: earlier connections are refused.
             worker.poll(0);
             report::listening(local);
@@ -160,7 +168,9 @@ impl<'a> Responder<'a> {
             Event::ConnectFailed { qp, reason } => {
                 self.remove_connection(qp.num().0, &format!("{reason:?}"))?
             }
-            Event::ListenFailed { local } => tracing::error!("cannot listen on {local}"),
+            Event::ListenFailed { local, transport } => {
+                tracing::error!("cannot listen on {local} over {transport}")
+            }
             _ => {}
         }
         Ok(())

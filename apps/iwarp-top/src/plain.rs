@@ -145,7 +145,7 @@ fn losses(
 /// The connections that the process shows, the fastest first. `MB/s` is both directions together.
 /// The addresses are those in use, of those that the peer of an SCTP association has.
 fn connections(snapshot: &Snapshot) -> String {
-    const HEADS: [&str; 16] = [
+    const HEADS: [&str; 17] = [
         "peer",
         "state",
         "core",
@@ -161,6 +161,7 @@ fn connections(snapshot: &Snapshot) -> String {
         "cwnd kB",
         "flight kB",
         "paths up",
+        "over",
         "local",
     ];
     let rates = |one: &Connection| snapshot.connection_rates(one);
@@ -187,10 +188,19 @@ fn connections(snapshot: &Snapshot) -> String {
             number(row.cwnd_bytes as f64 / 1e3, 1),
             number(row.flight_bytes as f64 / 1e3, 1),
             format!("{} of {}", row.paths_up, row.paths),
+            match row.protocol {
+                6 => "TCP".to_owned(),
+                132 => "SCTP".to_owned(),
+                other => other.to_string(),
+            },
             row.local.to_string(),
         ]
     };
-    table(&HEADS.map(str::to_owned), &[0, 1, HEADS.len() - 1], connections.into_iter().map(cells))
+    table(
+        &HEADS.map(str::to_owned),
+        &[0, 1, HEADS.len() - 2, HEADS.len() - 1],
+        connections.into_iter().map(cells),
+    )
 }
 
 #[cfg(test)]

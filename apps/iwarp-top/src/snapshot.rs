@@ -182,7 +182,7 @@ impl Snapshot {
         let rates = self.connection_rates(of);
         json!({
             "core": of.core, "local": row.local.to_string(), "remote": row.remote.to_string(),
-            "state": row.state.name(), "queue_pair": row.queue_pair,
+            "protocol": row.protocol, "state": row.state.name(), "queue_pair": row.queue_pair,
             "tx_bytes": row.tx_bytes, "rx_bytes": row.rx_bytes, "retransmits": row.retransmits,
             "srtt_ns": row.srtt_ns, "rto_ns": row.rto_ns,
             "cwnd_bytes": row.cwnd_bytes, "flight_bytes": row.flight_bytes,

@@ -136,6 +136,7 @@ fn connections_are_shown_with_their_peers() {
     let row = ConnectionRow {
         local: "10.0.0.1:4791".parse().expect("an address"),
         remote: "10.0.0.2:40001".parse().expect("an address"),
+        protocol: 132,
         state: ConnectionState::Established,
         queue_pair: Some(7),
         tx_bytes: 3_000_000,

@@ -63,7 +63,7 @@ struct Target {
 /// Runs one input.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let mut node = Node::new(|config| config.stack.transport = TransportKind::Sctp);
+    let mut node = Node::new(|config| config.stack.transport = TransportKind::Sctp.into());
     for host in [2, 3] {
         let route = Route::v4(host, 1);
         node.inject(&route.arp(1, route.macs[0]));
@@ -408,7 +408,7 @@ mod tests {
     /// The target reaches an association and a session; without this it would fuzz little.
     #[test]
     fn an_association_and_a_session_are_set_up_and_a_message_arrives() {
-        let mut node = Node::new(|config| config.stack.transport = TransportKind::Sctp);
+        let mut node = Node::new(|config| config.stack.transport = TransportKind::Sctp.into());
         node.collect();
         let mut target = Target { node, associations: Vec::new(), cookies: Vec::new(), next_port: 2_000 };
         target.open(&init(1, &ADAPTATION));

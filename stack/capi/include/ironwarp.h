@@ -131,6 +131,18 @@
 // The peer that requests a connection lets either side send first. Otherwise the peer does.
 #define IW_NEGOTIATED_PEER_TO_PEER 1
 
+// It is over SCTP, else over TCP.
+#define IW_NEGOTIATED_SCTP 2
+
+// The first transport of `stack.transport`.
+#define IW_TRANSPORT_DEFAULT 0
+
+// MPA over TCP (RFC 5044).
+#define IW_TRANSPORT_TCP 1
+
+// SCTP (RFC 5043).
+#define IW_TRANSPORT_SCTP 2
+
 // Atomic operations and Immediate Data as configured (`rdmap.extensions`).
 #define IW_EXTENSIONS_DEFAULT 0
 
@@ -196,7 +208,7 @@
 // The link of the device of `port` went down (`reason` 0) or up (1).
 #define IW_EVENT_LINK 12
 
-// A listening address is not available: `local`.
+// A listening address is not available: `local`, `reason` IW_TRANSPORT_*.
 #define IW_EVENT_LISTEN_FAILED 13
 
 // The peer does not support atomic operations, and ended the connection over one: `qp`, `remote`
@@ -444,6 +456,9 @@
 // The peer sends markers.
 #define IW_FRAMING_MARKERS_RECEIVED 4
 
+// The connection is over SCTP, else over TCP.
+#define IW_FRAMING_SCTP 8
+
 // A capture file. Workers of any stack record into it (`iw_worker_start_capture`).
 struct iw_capture;
 
@@ -541,6 +556,8 @@ struct iw_conn_params {
     int32_t rtr;
     // Connect only: the delay before the first message in microseconds; negative: as configured.
     int64_t first_fpdu_holdoff_us;
+    // Connect only: IW_TRANSPORT_*, one that the stack has.
+    uint32_t transport;
 };
 
 // A queue pair. 0 means none.
@@ -633,7 +650,7 @@ struct iw_negotiated {
     uint16_t ird;
     // Reads that this side may have outstanding at the peer (ORD).
     uint16_t ord;
-    // With IW_EVENT_CONNECT_REQUEST, IW_NEGOTIATED_PEER_TO_PEER.
+    // With IW_EVENT_CONNECT_REQUEST, IW_NEGOTIATED_*.
     uint16_t flags;
 };
 
@@ -655,7 +672,7 @@ struct iw_event {
     uint32_t size;
     // IW_EVENT_*.
     uint32_t kind;
-    // IW_CONNECT_FAILURE_*, IW_DISCONNECT_*, or the state of the link.
+    // IW_CONNECT_FAILURE_*, IW_DISCONNECT_*, IW_TRANSPORT_*, or the state of the link.
     uint32_t reason;
     // The port, from 0.
     uint32_t port;
@@ -1132,8 +1149,18 @@ int32_t iw_listen(struct iw_ctx *ctx, const struct iw_addr *local);
 // 49152 on that no context of the stack listens on.
 int32_t iw_listen_bound(struct iw_ctx *ctx, const struct iw_addr *local, struct iw_addr *bound);
 
+// As `iw_listen_bound`, over a transport, IW_TRANSPORT_*, that the stack has. TCP and SCTP may
+// have one address and port.
+int32_t iw_listen_over(struct iw_ctx *ctx,
+                       uint32_t transport,
+                       const struct iw_addr *local,
+                       struct iw_addr *bound);
+
 // Stops listening on an address. Existing connections continue.
 int32_t iw_unlisten(struct iw_ctx *ctx, const struct iw_addr *local);
+
+// As `iw_unlisten`, over the transport of `iw_listen_over`.
+int32_t iw_unlisten_over(struct iw_ctx *ctx, uint32_t transport, const struct iw_addr *local);
 
 // Connects an idle queue pair. IW_EVENT_ESTABLISHED, IW_EVENT_REJECTED or IW_EVENT_CONNECT_FAILED
 // follows. A null `params` means the defaults.

@@ -45,6 +45,13 @@ pub trait Transport {
     /// Listens on an address, or on all addresses of a family when it is unspecified.
     fn listen(&mut self, local: SocketAddr) -> Result<ListenerId, ListenError>;
 
+    /// As [`Transport::listen`], for a transport of several IP protocols, over the one with this
+    /// number.
+    fn listen_over(&mut self, protocol: u8, local: SocketAddr) -> Result<ListenerId, ListenError> {
+        let _ = protocol;
+        self.listen(local)
+    }
+
     /// Removes a listener. Connections that it opened continue.
     fn unlisten(&mut self, listener: ListenerId);
 
@@ -59,6 +66,21 @@ pub trait Transport {
         is_own: impl Fn(&Flow, u32) -> bool,
         wires: &mut Self::Wires,
     ) -> Result<ConnId, ConnectError>;
+
+    /// As [`Transport::connect`], for a transport of several IP protocols, over the one with this
+    /// number.
+    fn connect_over(
+        &mut self,
+        protocol: u8,
+        now: Nanos,
+        ends: Flow,
+        path: Self::Path,
+        is_own: impl Fn(&Flow, u32) -> bool,
+        wires: &mut Self::Wires,
+    ) -> Result<ConnId, ConnectError> {
+        let _ = protocol;
+        self.connect(now, ends, path, is_own, wires)
+    }
 
     /// Sets the timeouts from now on.
     fn set_timeouts(&mut self, id: ConnId, timeouts: Timeouts);
@@ -158,8 +180,8 @@ pub trait Transport {
     /// Returns the number of slots: ids are below.
     fn slots(&self) -> u32;
 
-    /// Returns the stream in a slot, if there is one, for observers.
-    fn connection_info(&self, slot: u32) -> Option<ConnectionInfo<Self::State>>;
+    /// Returns the stream in a slot, if there is one, for observers: its state and the rest.
+    fn connection_info(&self, slot: u32) -> Option<(Self::State, ConnectionInfo)>;
 
     /// Counts the resources held now.
     fn resource_usage(&self) -> ResourceUsage;
@@ -277,13 +299,13 @@ pub struct PathErrorOutcome {
 
 /// A stream at a moment, for observers. Reading it changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ConnectionInfo<S> {
+pub struct ConnectionInfo {
     /// The stream.
     pub id: ConnId,
+    /// The number of the IP protocol.
+    pub protocol: u8,
     /// Both endpoints.
     pub flow: Flow,
-    /// The state.
-    pub state: S,
     /// Payload bytes that the peer has acknowledged.
     pub acked_bytes: u64,
     /// Payload bytes received in order, modulo 2^32.

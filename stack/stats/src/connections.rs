@@ -42,7 +42,8 @@ enum Word {
     RtoNs,
     CwndBytes,
     FlightBytes,
-    /// The number of paths in the lowest byte, and of those that answer in the next.
+    /// The number of paths in the lowest byte, and of those that answer in the next,
+    /// the number of the IP protocol in the third.
     Paths,
 }
 
@@ -113,6 +114,8 @@ pub struct ConnectionRow {
     pub local: SocketAddr,
     /// The peer's end.
     pub remote: SocketAddr,
+    /// The number of the IP protocol: 6 is TCP, 132 SCTP.
+    pub protocol: u8,
     /// TCP's state.
     pub state: ConnectionState,
     /// The number of its queue pair; `None` before it has one.
@@ -187,7 +190,8 @@ fn encode(connection: &ConnectionRow) -> [u64; ROW_WORDS] {
     set(Word::RtoNs, connection.rto_ns);
     set(Word::CwndBytes, connection.cwnd_bytes);
     set(Word::FlightBytes, connection.flight_bytes);
-    set(Word::Paths, u64::from(connection.paths) | u64::from(connection.paths_up) << 8);
+    let paths = [connection.paths, connection.paths_up, connection.protocol, 0, 0, 0, 0, 0];
+    set(Word::Paths, u64::from_le_bytes(paths));
     words
 }
 
@@ -217,9 +221,11 @@ pub(crate) fn decode(words: &[u64]) -> Option<ConnectionRow> {
         }
     };
     let ports = word(Word::Ports);
+    let [paths, paths_up, protocol, ..] = word(Word::Paths).to_le_bytes();
     Some(ConnectionRow {
         local: SocketAddr::new(address(Word::LocalHigh, Word::LocalLow)?, ports as u16),
         remote: SocketAddr::new(address(Word::RemoteHigh, Word::RemoteLow)?, (ports >> 16) as u16),
+        protocol,
         state: ConnectionState::from_code(kind & 0xff)?,
         queue_pair: word(Word::QueuePair).checked_sub(1).and_then(|number| number.try_into().ok()),
         tx_bytes: word(Word::TxBytes),
@@ -229,7 +235,7 @@ pub(crate) fn decode(words: &[u64]) -> Option<ConnectionRow> {
         rto_ns: word(Word::RtoNs),
         cwnd_bytes: word(Word::CwndBytes),
         flight_bytes: word(Word::FlightBytes),
-        paths: word(Word::Paths) as u8,
-        paths_up: (word(Word::Paths) >> 8) as u8,
+        paths,
+        paths_up,
     })
 }

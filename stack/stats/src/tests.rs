@@ -117,6 +117,7 @@ fn connection(remote: &str) -> ConnectionRow {
     ConnectionRow {
         local: if remote.starts_with('[') { "[fd00::1]:4791" } else { "10.0.0.1:4791" }.parse().unwrap(),
         remote: remote.parse().unwrap(),
+        protocol: 132,
         state: ConnectionState::Established,
         queue_pair: Some(0),
         tx_bytes: 1 << 40,

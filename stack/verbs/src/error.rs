@@ -7,7 +7,7 @@ use std::io;
 
 use ironwarp_mem::{RegisterError, WordError};
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, TransportKind};
 
 /// The error of a call that posts work requests.
 ///
@@ -121,6 +121,9 @@ pub enum VerbsError {
         "{0} bytes of private data; 255 are carried, 251 by MPA revision 2, and with mpa.long_private_data 512 and 508"
     )]
     PrivateDataTooLong(usize),
+    /// The stack has not got the requested transport.
+    #[error("the stack has no {0}; add it to stack.transport")]
+    NoTransport(TransportKind),
     /// A setting of a new object is out of range.
     #[error("{what} = {value}: {allowed}")]
     OutOfRange {

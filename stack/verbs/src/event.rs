@@ -7,6 +7,7 @@ use core::ops::Deref;
 use ironwarp_iwarp::Terminate;
 use ironwarp_iwarp::setup::ReadDepths;
 
+use crate::config::TransportKind;
 use crate::{CompletionQueue, QueuePair, SharedReceiveQueue};
 
 /// Private data of the peer's application from connection set-up (RFC 5044 s7.1.1), at most 512
@@ -185,6 +186,8 @@ pub enum Event {
     ListenFailed {
         /// The address.
         local: SocketAddr,
+        /// The transport.
+        transport: TransportKind,
     },
 }
 
@@ -216,6 +219,8 @@ impl Event {
 /// The connection parameters that a peer offers (RFC 5044 s7.1.1, RFC 6581 s9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MpaRequestInfo {
+    /// The transport of the request.
+    pub transport: TransportKind,
     /// The peer's MPA revision.
     pub revision: u8,
     /// The read depths that it offers, inbound (IRD) and outbound (ORD), with revision 2.

@@ -77,8 +77,8 @@ pub use ironwarp_port::memory;
 pub use ironwarp_types::{MacAddr, Nanos, PdId, QpNum, STag};
 pub use log_limit::LogLimit;
 pub use objects::{
-    AcceptParams, CompletionQueue, ConnectParams, CqAttr, Framing, KeepAlive, MpaRevision, QpAttr, QpState,
-    QueuePair, ReceiveShare, RejectParams, SharedReceiveQueue, SrqAttr,
+    AcceptParams, CompletionQueue, ConnectParams, CqAttr, Framing, KeepAlive, ListenParams, MpaRevision,
+    QpAttr, QpState, QueuePair, ReceiveShare, RejectParams, SharedReceiveQueue, SrqAttr,
 };
 pub use stack::{Stack, StackBuilder};
 /// What a lower layer is, for a layer that tests bring.

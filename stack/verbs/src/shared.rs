@@ -16,6 +16,7 @@ use ironwarp_net::{FlowHasher, Steering};
 use ironwarp_rings::arrivals::Arrivals;
 use ironwarp_types::{Flow, PdId};
 
+pub(crate) use listening::ListenAddress;
 use listening::ListeningAddresses;
 pub(crate) use ports::PortState;
 pub(crate) use reservations::CqReservations;

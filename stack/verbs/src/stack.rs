@@ -15,7 +15,7 @@ use ironwarp_types::{Clock, Nanos};
 
 use crate::config::{Config, TransportKind, in_range};
 use crate::context::{Context, PortInfo, ProtectionDomain};
-use crate::core_loop::{DdpOverSctp, Lower, MpaOverTcp};
+use crate::core_loop::{BothTransports, DdpOverSctp, Lower, MpaOverTcp};
 use crate::error::{SetupError, VerbsError};
 use crate::shared::StackShared;
 use crate::worker::Worker;
@@ -297,7 +297,11 @@ impl StackBuilder {
         clock: MemoryClock,
         secret: [u64; 2],
     ) -> Result<(Stack, Vec<Worker>), SetupError> {
-        match self.config.stack.transport {
+        let transport = self.config.stack.transport;
+        match transport.first() {
+            _ if transport.are_both() => {
+                self.build_over::<BothTransports<Instrumented<MemoryPort>>, _, _>(ports, clock, secret)
+            }
             TransportKind::Tcp => {
                 self.build_over::<MpaOverTcp<Instrumented<MemoryPort>>, _, _>(ports, clock, secret)
             }

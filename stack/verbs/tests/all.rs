@@ -1,12 +1,13 @@
 //! The tests that need no process of their own, as one program: each program is compiled and linked
 //! with the whole stack.
-#![allow(clippy::duplicate_mod, reason = "some files run over two transports")]
+#![allow(clippy::duplicate_mod, reason = "some files run over several transports")]
 
 mod common;
 
 mod addresses;
 mod atomics;
 mod bad_input;
+mod both;
 mod boundaries;
 mod clock_steps;
 mod config_keys;

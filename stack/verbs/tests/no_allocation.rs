@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::{Pair, pattern};
-use ironwarp::config::TransportKind;
+use ironwarp::config::{TransportKind, Transports};
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{Access, Completion, QpAttr, RecvWr, RemoteMemory, SendWr};
 
@@ -41,16 +41,17 @@ static ALLOCATOR: Counting = Counting;
 /// ends.
 #[test]
 fn sends_writes_and_reads_allocate_nothing() {
-    for transport in [TransportKind::Tcp, TransportKind::Sctp] {
-        sends_writes_and_reads(transport);
+    let [tcp, sctp] = [TransportKind::Tcp, TransportKind::Sctp];
+    for transports in [tcp.into(), sctp.into(), Transports::both(tcp), Transports::both(sctp)] {
+        sends_writes_and_reads(transports);
     }
 }
 
-fn sends_writes_and_reads(transport: TransportKind) {
+fn sends_writes_and_reads(transports: Transports) {
     let _turn = TURN.lock();
     let mut pair = Pair::over(&MemoryConfig::default(), |address| {
         let mut config = common::config(address);
-        config.stack.transport = transport;
+        config.stack.transport = transports;
         config
     });
     let (near, far) = pair.connect();
@@ -80,7 +81,7 @@ fn sends_writes_and_reads(transport: TransportKind) {
     WATCHING.store(true, Ordering::Relaxed);
     (0..200).for_each(|_| round(&mut pair));
     WATCHING.store(false, Ordering::Relaxed);
-    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before, "over {transport:?}");
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before, "over {transports:?}");
 }
 
 /// The same with tags that are bound and invalidated, and with shared receives; on the server a

@@ -5,6 +5,7 @@ use crate::common;
 
 use common::peer::{PEER, Scene};
 use common::{FAR, Pair, config, contents, pattern};
+use ironwarp::config::TransportKind;
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{
     AcceptParams, CompletionStatus, Config, ConnectFailure, ConnectParams, Event, Framing, Markers,
@@ -313,8 +314,9 @@ fn query_returns_the_negotiated_crc_and_markers() {
         let mut pair = pair_of(chosen(crcs.0, markers.0), chosen(crcs.1, markers.1));
         let (near, far, _) = settle(&mut pair, &ConnectParams::default(), &AcceptParams::default());
         let crc = crcs.0 || crcs.1;
-        let ours = Framing { crc, markers: Markers { sent: markers.1, received: markers.0 } };
-        let theirs = Framing { crc, markers: Markers { sent: markers.0, received: markers.1 } };
+        let transport = TransportKind::Tcp;
+        let ours = Framing { transport, crc, markers: Markers { sent: markers.1, received: markers.0 } };
+        let theirs = Framing { transport, crc, markers: Markers { sent: markers.0, received: markers.1 } };
         assert_eq!(pair.near.ctx.query_qp(near).unwrap().framing, Some(ours), "{crcs:?} {markers:?}");
         assert_eq!(pair.far.ctx.query_qp(far).unwrap().framing, Some(theirs), "{crcs:?} {markers:?}");
         data_runs(&mut pair, near);

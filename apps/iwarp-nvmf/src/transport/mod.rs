@@ -412,7 +412,7 @@ impl Reactor {
                 Ok(())
             }
             // The stack writes a line of its own, with a rate limit, for a Terminate.
-            Event::ListenFailed { local } => Err(NvmfError::Listen(local)),
+            Event::ListenFailed { local, .. } => Err(NvmfError::Listen(local)),
             _ => Ok(()),
         }
     }

@@ -158,7 +158,7 @@ fn check_cm_event(event: Event) -> Result<()> {
         Event::ConnectFailed { reason, .. } => format!("{reason:?}"),
         Event::Disconnected { reason, .. } => format!("{reason:?}"),
         Event::Rejected { private_data, .. } => String::from_utf8_lossy(&private_data).into_owned(),
-        Event::ListenFailed { local } => format!("{local} is taken"),
+        Event::ListenFailed { local, .. } => format!("{local} is taken"),
         _ => return Ok(()),
     };
     Err(Error::Failed(format!("the connection ended: {why}")))

@@ -346,7 +346,7 @@ impl End {
     ) -> Result<Self, Failure> {
         let mut config = Config::in_memory(address)?;
         config.port.mtu = case.mtu();
-        config.stack.transport = transport;
+        config.stack.transport = transport.into();
         if let Case::WriteSpread { queue_pairs, .. } = case {
             config.limits.queue_pairs = queue_pairs;
         }

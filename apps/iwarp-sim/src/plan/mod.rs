@@ -162,7 +162,7 @@ impl Plan {
         }
         plan.draw_hosts(count, &params, &mut rng);
         plan.draw_cores(scenario, &params);
-        plan.hosts.iter_mut().for_each(|host| host.config.stack.transport = transport);
+        plan.hosts.iter_mut().for_each(|host| host.config.stack.transport = transport.into());
         if plan.has(Fault::Regroup) {
             plan.draw_super_segments(&mut rng);
         }

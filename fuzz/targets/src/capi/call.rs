@@ -311,7 +311,7 @@ impl<'c, 'i> Call<'c, 'i> {
         params.private_data = self.copied(private_data);
         params.private_data_bytes = private_data.len() as u32;
         if self.input.u8() > 128 {
-            (params.extensions, params.revision) = (self.few(), self.few());
+            (params.extensions, params.revision, params.transport) = (self.few(), self.few(), self.few());
             (params.ird, params.ord) = (i32::from(self.input.u8()) - 1, i32::from(self.input.u16()) - 1);
         }
         if self.input.u8() > 230 {

@@ -84,7 +84,9 @@ impl Call<'_, '_> {
             iw_worker_close(seldom_worker);
             iw_listen(ctx, address);
             iw_listen_bound(ctx, address, room);
+            iw_listen_over(ctx, few, address, room);
             iw_unlisten(ctx, address);
+            iw_unlisten_over(ctx, few, address);
             iw_lacks_atomics(ctx, address);
             iw_connect(ctx, qp, address, params);
             iw_connect(ctx, qp, address, params);

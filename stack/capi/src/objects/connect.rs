@@ -1,9 +1,10 @@
 //! Listen, connect, accept, reject, disconnect. Each call starts the operation; the result arrives
 //! as an event.
 
+use verbs::config::TransportKind;
 use verbs::{
-    AcceptParams, ConnectParams, ConnectionRequest, Context, Extensions, MpaRequestInfo, MpaRevision, Nanos,
-    NegotiatedParams, ReadDepths, RejectParams, RtrKinds, VerbsError,
+    AcceptParams, ConnectParams, ConnectionRequest, Extensions, ListenParams, MpaRequestInfo, MpaRevision,
+    Nanos, NegotiatedParams, ReadDepths, RejectParams, RtrKinds, VerbsError,
 };
 
 use super::address::iw_addr;
@@ -30,7 +31,7 @@ pub struct iw_negotiated {
     pub ird: u16,
     /// Reads that this side may have outstanding at the peer (ORD).
     pub ord: u16,
-    /// With IW_EVENT_CONNECT_REQUEST, IW_NEGOTIATED_PEER_TO_PEER.
+    /// With IW_EVENT_CONNECT_REQUEST, IW_NEGOTIATED_*.
     pub flags: u16,
 }
 
@@ -52,9 +53,11 @@ const _: () = assert!(IW_READS_UNNEGOTIATED == verbs::READS_UNNEGOTIATED as u32)
 
 impl From<MpaRequestInfo> for iw_negotiated {
     fn from(offered: MpaRequestInfo) -> Self {
+        let has = |flag: bool, value: u16| if flag { value } else { 0 };
         iw_negotiated {
             revision: offered.revision.into(),
-            flags: if offered.peer_to_peer { IW_NEGOTIATED_PEER_TO_PEER } else { 0 },
+            flags: has(offered.peer_to_peer, IW_NEGOTIATED_PEER_TO_PEER)
+                | has(offered.transport == TransportKind::Sctp, IW_NEGOTIATED_SCTP),
             ..Self::of_rejection(offered.peer_reads)
         }
     }
@@ -71,6 +74,15 @@ impl iw_negotiated {
 
 /// The peer that requests a connection lets either side send first. Otherwise the peer does.
 pub const IW_NEGOTIATED_PEER_TO_PEER: u16 = 1;
+/// It is over SCTP, else over TCP.
+pub const IW_NEGOTIATED_SCTP: u16 = 2;
+
+/// The first transport of `stack.transport`.
+pub const IW_TRANSPORT_DEFAULT: u32 = 0;
+/// MPA over TCP (RFC 5044).
+pub const IW_TRANSPORT_TCP: u32 = 1;
+/// SCTP (RFC 5043).
+pub const IW_TRANSPORT_SCTP: u32 = 2;
 
 /// Atomic operations and Immediate Data as configured (`rdmap.extensions`).
 pub const IW_EXTENSIONS_DEFAULT: u32 = 0;
@@ -114,6 +126,8 @@ pub struct iw_conn_params {
     pub rtr: i32,
     /// Connect only: the delay before the first message in microseconds; negative: as configured.
     pub first_fpdu_holdoff_us: i64,
+    /// Connect only: IW_TRANSPORT_*, one that the stack has.
+    pub transport: u32,
 }
 
 /// The initiator's first message may be a Send without data.
@@ -135,8 +149,9 @@ pub unsafe extern "C" fn iw_conn_params_init_sized(params: *mut iw_conn_params, 
 /// IW_EVENT_LISTEN_FAILED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_listen(ctx: *mut iw_ctx, local: *const iw_addr) -> i32 {
+    let mut bound = iw_addr::default();
     // SAFETY: guaranteed by the caller.
-    unsafe { with_local_addr(ctx, local, |context, local| context.listen(local).map(drop)) }
+    unsafe { iw_listen_over(ctx, IW_TRANSPORT_DEFAULT, local, &mut bound) }
 }
 
 /// As `iw_listen`, and stores the address with its port in `bound`: port 0 selects a port from
@@ -148,10 +163,24 @@ pub unsafe extern "C" fn iw_listen_bound(
     bound: *mut iw_addr,
 ) -> i32 {
     // SAFETY: guaranteed by the caller.
+    unsafe { iw_listen_over(ctx, IW_TRANSPORT_DEFAULT, local, bound) }
+}
+
+/// As `iw_listen_bound`, over a transport, IW_TRANSPORT_*, that the stack has. TCP and SCTP may
+/// have one address and port.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_listen_over(
+    ctx: *mut iw_ctx,
+    transport: u32,
+    local: *const iw_addr,
+    bound: *mut iw_addr,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
     call(|| unsafe {
+        let params = ListenParams { transport: read_transport(transport)? };
         let local = read(local, "local")?.to_rust()?;
         write_out(bound, "bound", iw_addr::default())?;
-        let address = with(ctx, |context| Ok(context.listen(local)?))?;
+        let address = with(ctx, |context| Ok(context.listen_with(local, &params)?))?;
         write_out(bound, "bound", address.into())
     })
 }
@@ -160,7 +189,18 @@ pub unsafe extern "C" fn iw_listen_bound(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_unlisten(ctx: *mut iw_ctx, local: *const iw_addr) -> i32 {
     // SAFETY: guaranteed by the caller.
-    unsafe { with_local_addr(ctx, local, |context, local| context.unlisten(local)) }
+    unsafe { iw_unlisten_over(ctx, IW_TRANSPORT_DEFAULT, local) }
+}
+
+/// As `iw_unlisten`, over the transport of `iw_listen_over`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_unlisten_over(ctx: *mut iw_ctx, transport: u32, local: *const iw_addr) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe {
+        let params = ListenParams { transport: read_transport(transport)? };
+        let local = read(local, "local")?.to_rust()?;
+        with(ctx, |context| Ok(context.unlisten_with(local, &params)?))
+    })
 }
 
 /// Connects an idle queue pair. IW_EVENT_ESTABLISHED, IW_EVENT_REJECTED or IW_EVENT_CONNECT_FAILED
@@ -177,6 +217,7 @@ pub unsafe extern "C" fn iw_connect(
         let remote = read(remote, "remote")?.to_rust()?;
         let params = iw_conn_params::read_or_default(params)?;
         let asked = ConnectParams {
+            transport: read_transport(params.transport)?,
             private_data: params.read_private_data()?,
             revision: params.revision()?,
             reads: params.reads()?,
@@ -269,18 +310,13 @@ pub unsafe extern "C" fn iw_lacks_atomics(ctx: *const iw_ctx, peer: *const iw_ad
     })
 }
 
-/// # Safety
-/// As for every call of the library.
-unsafe fn with_local_addr(
-    ctx: *mut iw_ctx,
-    local: *const iw_addr,
-    act: impl FnOnce(&mut Context, core::net::SocketAddr) -> Result<(), VerbsError>,
-) -> i32 {
-    // SAFETY: guaranteed by the caller.
-    call(|| unsafe {
-        let local = read(local, "local")?.to_rust()?;
-        with(ctx, |context| Ok(act(context, local)?))
-    })
+fn read_transport(transport: u32) -> Result<Option<TransportKind>, ApiError> {
+    match transport {
+        IW_TRANSPORT_DEFAULT => Ok(None),
+        IW_TRANSPORT_TCP => Ok(Some(TransportKind::Tcp)),
+        IW_TRANSPORT_SCTP => Ok(Some(TransportKind::Sctp)),
+        other => Err(fault!(IW_E_VALUE, "transport = {other}: IW_TRANSPORT_*")),
+    }
 }
 
 /// The longest private data of any start-up frame.
@@ -309,6 +345,7 @@ impl iw_conn_params {
         peer_to_peer: -1,
         rtr: -1,
         first_fpdu_holdoff_us: -1,
+        transport: IW_TRANSPORT_DEFAULT,
     };
 
     /// # Safety

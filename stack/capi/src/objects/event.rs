@@ -1,11 +1,12 @@
 //! Events of connections.
 
+use verbs::config::TransportKind;
 use verbs::{ConnectFailure, DisconnectReason, Event, PrivateData, Terminate};
 
 use super::address::iw_addr;
 use std::os::fd::AsRawFd;
 
-use super::connect::{iw_negotiated, iw_request};
+use super::connect::{IW_TRANSPORT_SCTP, IW_TRANSPORT_TCP, iw_negotiated, iw_request};
 use super::context::iw_ctx;
 use super::queues::{iw_cq, iw_qp, iw_srq};
 use crate::boundary::{call, read_size, with, write_out, write_sized};
@@ -39,7 +40,7 @@ pub const IW_EVENT_SRQ_LIMIT_REACHED: u32 = 10;
 pub const IW_EVENT_LAST_WQE_REACHED: u32 = 11;
 /// The link of the device of `port` went down (`reason` 0) or up (1).
 pub const IW_EVENT_LINK: u32 = 12;
-/// A listening address is not available: `local`.
+/// A listening address is not available: `local`, `reason` IW_TRANSPORT_*.
 pub const IW_EVENT_LISTEN_FAILED: u32 = 13;
 /// The peer does not support atomic operations, and ended the connection over one: `qp`, `remote`
 /// without a port.
@@ -115,7 +116,7 @@ pub struct iw_event {
     pub size: u32,
     /// IW_EVENT_*.
     pub kind: u32,
-    /// IW_CONNECT_FAILURE_*, IW_DISCONNECT_*, or the state of the link.
+    /// IW_CONNECT_FAILURE_*, IW_DISCONNECT_*, IW_TRANSPORT_*, or the state of the link.
     pub reason: u32,
     /// The port, from 0.
     pub port: u32,
@@ -253,8 +254,12 @@ fn to_c_event_rare(event: &Event) -> iw_event {
         Event::Link { port, up } => {
             iw_event { kind: IW_EVENT_LINK, reason: (*up).into(), port: (*port).into(), ..EMPTY_EVENT }
         }
-        Event::ListenFailed { local } => {
-            iw_event { kind: IW_EVENT_LISTEN_FAILED, local: (*local).into(), ..EMPTY_EVENT }
+        Event::ListenFailed { local, transport } => {
+            let reason = match transport {
+                TransportKind::Tcp => IW_TRANSPORT_TCP,
+                TransportKind::Sctp => IW_TRANSPORT_SCTP,
+            };
+            iw_event { kind: IW_EVENT_LISTEN_FAILED, reason, local: (*local).into(), ..EMPTY_EVENT }
         }
         _ => EMPTY_EVENT,
     }

@@ -1,12 +1,13 @@
 //! What an observer sees of a connection.
 
 use ironwarp_llp::ConnectionInfo;
+use ironwarp_net::TransportProtocol;
 
 use crate::ConnId;
 use crate::conn::{Conn, State};
 
 impl Conn {
-    pub(super) fn info(&self, id: ConnId) -> ConnectionInfo<State> {
+    pub(super) fn info(&self, id: ConnId) -> ConnectionInfo {
         let (rcv, snd) = (&self.rcv, &self.snd);
         // RFC 9293 s3.4: SYN and FIN occupy a sequence number each.
         let fin_received = rcv.fin.is_some_and(|fin| fin.lt(rcv.rcv_nxt));
@@ -14,8 +15,8 @@ impl Conn {
         let received_bytes = if self.state == State::SynSent { 0 } else { rcv.rcv_nxt.since(first) };
         ConnectionInfo {
             id,
+            protocol: TransportProtocol::TCP.number,
             flow: self.flow(),
-            state: self.state,
             acked_bytes: snd.acked_bytes,
             received_bytes,
             retransmits: self.snd.retransmits,

@@ -228,9 +228,9 @@ impl<P: Port> Transport for Tcp<P> {
     }
 
     /// Touches some cache lines of the connection.
-    fn connection_info(&self, slot: u32) -> Option<ConnectionInfo<State>> {
+    fn connection_info(&self, slot: u32) -> Option<(State, ConnectionInfo)> {
         let conn = self.slots.get(slot as usize)?.conn.as_ref()?;
-        Some(conn.info(self.id_of(slot)?))
+        Some((conn.state, conn.info(self.id_of(slot)?)))
     }
 
     /// Walks the tables of frames and units.

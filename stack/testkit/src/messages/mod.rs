@@ -323,13 +323,13 @@ impl<P: Port> Transport for Messages<P> {
         self.slots.len() as u32
     }
 
-    fn connection_info(&self, slot: u32) -> Option<ConnectionInfo<()>> {
+    fn connection_info(&self, slot: u32) -> Option<((), ConnectionInfo)> {
         let (generation, stream) = self.slots.get(slot as usize)?;
         let stream = stream.as_ref()?;
-        Some(ConnectionInfo {
+        let info = ConnectionInfo {
             id: ConnId { slot, generation: *generation },
+            protocol: 253,
             flow: stream.flow,
-            state: (),
             acked_bytes: stream.acked_bytes,
             received_bytes: stream.received_bytes as u32,
             retransmits: 0,
@@ -340,7 +340,8 @@ impl<P: Port> Transport for Messages<P> {
             flight_bytes: 0,
             paths: 1,
             paths_up: 1,
-        })
+        };
+        Some(((), info))
     }
 
     fn resource_usage(&self) -> ResourceUsage {

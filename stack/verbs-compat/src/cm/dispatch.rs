@@ -63,7 +63,7 @@ impl State {
                 let event_type = if up { sys::IBV_EVENT_PORT_ACTIVE } else { sys::IBV_EVENT_PORT_ERR };
                 self.push_async(None, AsyncEvent { event_type, source: AsyncSource::Port });
             }
-            Event::ListenFailed { local } => self.listeners.on_failed(local),
+            Event::ListenFailed { local, .. } => self.listeners.on_failed(local),
             // Terminates are followed by the end of the connection; the rest has no counterpart.
             _ => {}
         }

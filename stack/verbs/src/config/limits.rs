@@ -7,7 +7,7 @@ use ironwarp_types::Nanos;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 use serde::Deserialize;
 
-use super::{ConfigError, TransportKind, in_range};
+use super::{ConfigError, TransportKind, Transports, in_range};
 
 /// What a worker does after an idle poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -147,10 +147,10 @@ pub struct DdpConfig {
 }
 
 impl DdpConfig {
-    pub(super) fn validate(&self, mpa: &MpaConfig, transport: TransportKind) -> Result<(), ConfigError> {
-        let finds_segments = transport == TransportKind::Sctp || (mpa.markers && mpa.crc);
+    pub(super) fn validate(&self, mpa: &MpaConfig, transports: Transports) -> Result<(), ConfigError> {
+        let finds_segments = transports.has(TransportKind::Sctp) || (mpa.markers && mpa.crc);
         if self.place_out_of_order && !finds_segments {
-            let allowed = "false unless mpa.markers and mpa.crc are true, or the transport is SCTP";
+            let allowed = "false unless mpa.markers and mpa.crc are true, or a transport is SCTP";
             return Err(ConfigError::Value { key: "ddp.place_out_of_order", value: "true".into(), allowed });
         }
         Ok(())

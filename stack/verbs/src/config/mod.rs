@@ -10,6 +10,7 @@ mod limits;
 mod net;
 mod sctp;
 mod tcp;
+mod transport;
 
 use std::path::{Path, PathBuf};
 
@@ -24,6 +25,7 @@ pub use limits::{
 pub use net::{NetSettings, RouteConfig};
 pub use sctp::SctpConfig;
 pub use tcp::{Congestion, KeepAlive, TcpConfig};
+pub use transport::{TransportKind, Transports};
 
 /// The configuration of a stack.
 #[derive(Clone, Debug, Deserialize)]
@@ -152,25 +154,14 @@ pub struct StackConfig {
     /// Takes the fast path where it applies (`docs/fast-path.md`). `false` takes the general path
     /// always, with the same results and more instructions: to compare, and to find faults.
     pub fast_path: bool,
-    /// The transport below DDP, of all connections of the stack.
-    pub transport: TransportKind,
+    /// The transports below DDP. A connect or listen that names none takes the first.
+    pub transport: Transports,
 }
 
 impl Default for StackConfig {
     fn default() -> Self {
-        StackConfig { fast_path: true, transport: TransportKind::default() }
+        StackConfig { fast_path: true, transport: Transports::default() }
     }
-}
-
-/// A transport below DDP.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TransportKind {
-    /// MPA over TCP (RFC 5044).
-    #[default]
-    Tcp,
-    /// SCTP (RFC 5043).
-    Sctp,
 }
 
 /// How the counters are read from outside.

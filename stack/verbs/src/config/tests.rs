@@ -176,6 +176,26 @@ fn placement_out_of_order_is_off_and_needs_markers_and_crcs() {
     }
 }
 
+#[test]
+fn the_transport_is_a_name_or_a_list_with_the_default_first() {
+    let with = |value: &str| format!("{GOOD}[stack]\ntransport = {value}\n");
+    let (tcp, sctp) = (TransportKind::Tcp, TransportKind::Sctp);
+    for (value, want) in [
+        ("\"sctp\"", sctp.into()),
+        ("[\"sctp\"]", sctp.into()),
+        ("[\"tcp\", \"sctp\"]", Transports::both(tcp)),
+        ("[\"sctp\", \"tcp\"]", Transports::both(sctp)),
+    ] {
+        let read = Config::from_toml(&with(value)).expect("a good one").stack.transport;
+        assert_eq!((read, read.first()), (want, want.first()), "{value}");
+    }
+    assert!(Transports::both(tcp).has(sctp) && !Transports::from(tcp).has(sctp));
+    for value in ["\"udp\"", "[]", "[\"tcp\", \"tcp\"]", "[\"tcp\", \"sctp\", \"tcp\"]", "7"] {
+        let message = refusal(&with(value));
+        assert!(message.contains("stack.transport") && message.contains("both"), "{value}: {message}");
+    }
+}
+
 /// RFC 7306 s1.1: what a peer receives is not negotiated on the wire, so the configuration says it.
 #[test]
 fn extensions_are_those_of_the_rfc_unless_configured() {

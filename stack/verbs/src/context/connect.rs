@@ -10,11 +10,15 @@ use ironwarp_mem::Access;
 use ironwarp_types::Flow;
 
 use super::Context;
+use crate::config::TransportKind;
 use crate::core_loop::LEADER;
 use crate::core_loop::channel::{ControlMessage, CoreChannel, FirstStep, Handover, Notification};
 use crate::error::VerbsError;
 use crate::event::{ConnectFailure, ConnectionRequest};
-use crate::objects::{AcceptParams, ConnectParams, MpaRevision, QpState, QueuePair, RejectParams};
+use crate::objects::{
+    AcceptParams, ConnectParams, ListenParams, MpaRevision, QpState, QueuePair, RejectParams,
+};
+use crate::shared::ListenAddress;
 
 /// The progress of [`Context::drain`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,7 +30,8 @@ pub struct DrainProgress {
 }
 
 impl Context {
-    /// Listens on `local` and returns the address with its port. Port 0 selects a port from 49152
+    /// Listens on `local`, with the first transport of `stack.transport`, and returns the address
+    /// with its port. Port 0 selects a port from 49152
     /// on that nobody in this stack listens on. Peers are reported by
     /// [`Event::ConnectRequest`](crate::Event::ConnectRequest), an address in use by
     /// [`Event::ListenFailed`](crate::Event::ListenFailed).
@@ -37,24 +42,58 @@ impl Context {
     /// - [`VerbsError::Busy`] if a core's control queue is full, [`VerbsError::WorkerDropped`] if a
     ///   worker was dropped.
     pub fn listen(&mut self, local: SocketAddr) -> Result<SocketAddr, VerbsError> {
-        self.check_control_room(LEADER.into())?;
-        let local =
-            self.shared.listening.bind(self.number.get(), local).ok_or(VerbsError::LimitReached("ports"))?;
-        self.send_control(LEADER.into(), ControlMessage::Listen { local })?;
-        Ok(local)
+        self.listen_with(local, &ListenParams::default())
     }
 
-    /// Stops listening on `local`. Existing connections continue.
+    /// As [`Context::listen`], with parameters.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NoTransport`] if the stack does not have the transport; else as
+    /// [`Context::listen`].
+    pub fn listen_with(
+        &mut self,
+        local: SocketAddr,
+        params: &ListenParams,
+    ) -> Result<SocketAddr, VerbsError> {
+        let transport = self.transport(params.transport)?;
+        self.check_control_room(LEADER.into())?;
+        let at = self.shared.listening.bind(self.number.get(), ListenAddress { transport, local });
+        let at = at.ok_or(VerbsError::LimitReached("ports"))?;
+        self.send_control(LEADER.into(), ControlMessage::Listen { at })?;
+        Ok(at.local)
+    }
+
+    /// Stops listening on `local` with the first transport of `stack.transport`. Existing
+    /// connections continue.
     ///
     /// # Errors
     ///
     /// [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn unlisten(&mut self, local: SocketAddr) -> Result<(), VerbsError> {
+        self.unlisten_with(local, &ListenParams::default())
+    }
+
+    /// As [`Context::unlisten`], with the parameters of the listen.
+    ///
+    /// # Errors
+    ///
+    /// - [`VerbsError::NoTransport`] if the stack does not have the transport.
+    /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
+    pub fn unlisten_with(&mut self, local: SocketAddr, params: &ListenParams) -> Result<(), VerbsError> {
+        let at = ListenAddress { transport: self.transport(params.transport)?, local };
         // An address that this context does not listen on needs no message.
-        match self.shared.listening.release(self.number.get(), local) {
-            true => self.send_control(LEADER.into(), ControlMessage::Unlisten { local }),
+        match self.shared.listening.release(self.number.get(), at) {
+            true => self.send_control(LEADER.into(), ControlMessage::Unlisten { at }),
             false => Ok(()),
         }
+    }
+
+    /// Returns the requested transport, if the stack has it, or the default.
+    fn transport(&self, requested: Option<TransportKind>) -> Result<TransportKind, VerbsError> {
+        let transports = self.shared.config.stack.transport;
+        let transport = requested.unwrap_or(transports.first());
+        if transports.has(transport) { Ok(transport) } else { Err(VerbsError::NoTransport(transport)) }
     }
 
     /// Connects an idle queue pair to `remote`. The peer's application gets `private_data`: at most
@@ -85,6 +124,7 @@ impl Context {
     /// - [`VerbsError::PrivateDataTooLong`] if the MPA frame cannot carry `private_data`.
     /// - [`VerbsError::OutOfRange`] if a setting is outside its range, or the requested core is not
     ///   that of the requested source.
+    /// - [`VerbsError::NoTransport`] if the stack does not have the transport.
     /// - [`VerbsError::LimitReached`] if the stack or this context has no free slot.
     /// - [`VerbsError::WorkerDropped`] if a worker was dropped.
     pub fn connect_with(
@@ -94,7 +134,12 @@ impl Context {
         params: &ConnectParams<'_>,
     ) -> Result<(), VerbsError> {
         let revision = params.revision.map_or(self.shared.config.mpa.revision, MpaRevision::number);
-        let cm_params = params.cm_params(&self.shared.config.mpa, revision, self.reads_max(qp)?)?;
+        let cm_params = params.cm_params(
+            &self.shared.config.mpa,
+            self.transport(params.transport)?,
+            revision,
+            self.reads_max(qp)?,
+        )?;
         let core = self.select_core(qp, remote, params.canonical_source())?;
         self.start_qp(qp, core, params.extensions, (FirstStep::Connect { remote }, Some(cm_params)))
     }

@@ -42,7 +42,7 @@ use crate::error::{PostError, VerbsError};
 use crate::event::Event;
 use crate::numbers::next_handle_id;
 use crate::objects::{CompletionQueue, QueuePair};
-use crate::shared::{ContextNumber, ContextQuota, SlotTable, StackShared};
+use crate::shared::{ContextNumber, ContextQuota, ListenAddress, SlotTable, StackShared};
 use crate::wake::{CoreWaker, WakeSignal};
 use cq::AppCq;
 use qp::{AppQp, SplitDestroy};
@@ -366,7 +366,10 @@ impl Context {
                 self.free_cm_params(qp);
             }
             Event::Rejected { qp, .. } | Event::ConnectFailed { qp, .. } => self.free_cm_params(qp),
-            Event::ListenFailed { local } => drop(self.shared.listening.release(self.number.get(), local)),
+            Event::ListenFailed { local, transport } => {
+                let at = ListenAddress { transport, local };
+                self.shared.listening.release(self.number.get(), at);
+            }
             _ => {}
         }
         !self.is_of_split_destroy(event)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ironwarp_llp::Transport;
 use ironwarp_mem::CoreMem;
-use ironwarp_net::{CoreRole, DuplicateProbes, IpHeaderDefaults, Net, NetConfig, TransportProtocol, VlanTag};
+use ironwarp_net::{CoreRole, DuplicateProbes, IpHeaderDefaults, Net, NetConfig, VlanTag};
 use ironwarp_port::{Burst, PerPort, Port, Wire};
 use ironwarp_stats::{ConnectionRows, CoreStats};
 use ironwarp_types::{Clock, MacAddr, Nanos};
@@ -27,7 +27,7 @@ use super::data_path::{ConnOwner, DataPath};
 use super::housekeeping::NetHousekeeping;
 use super::lower::Lower;
 
-use crate::config::{Config, ConfigError, DeviceConfig, PortConfig};
+use crate::config::{Config, ConfigError, DeviceConfig, PortConfig, TransportKind};
 use crate::shared::StackShared;
 use crate::stack::DriverPort;
 
@@ -65,13 +65,11 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         let mut nets = Vec::new();
         for (number, (port, stats)) in (0..).zip(parts.ports.iter().zip(parts.port_stats)) {
             let net = net_config(&config.for_port(number.into()), port.caps().mac, parts.secret)?;
-            let is_sctp = L::PROTOCOL == TransportProtocol::SCTP;
-            let udp_port = if is_sctp { config.sctp.udp_local_port } else { 0 };
-            nets.push(Net::new(
-                NetConfig { role, port: number, transport: L::PROTOCOL, udp_port, ..net },
-                port.caps(),
-                stats,
-            ));
+            let has_sctp = config.stack.transport.has(TransportKind::Sctp);
+            let udp_port = if has_sctp { config.sctp.udp_local_port } else { 0 };
+            let (transport, other_transport) = (L::PROTOCOL, L::OTHER_PROTOCOL);
+            let net = NetConfig { role, port: number, transport, other_transport, udp_port, ..net };
+            nets.push(Net::new(net, port.caps(), stats));
         }
         let nets = per_port(nets)?;
         let wires = per_port(parts.ports.into_iter().map(Wire::new))?;
@@ -206,14 +204,16 @@ pub(super) fn min_over_ports(config: &Config, of: impl Fn(&PortConfig) -> u32) -
     config.port_configs().map(of).min().unwrap_or_default()
 }
 
-/// Received frames that one core may hold, beyond the device's ring. With several cores a frame may
+/// Received frames that a transport of one core may hold, beyond the device's ring: of two each has
+/// half of them. With several cores a frame may
 /// come from any queue's pool, so each pool must suffice for all cores and for the steered frames.
 pub(super) fn rx_frames_per_core(config: &Config) -> u32 {
     let beyond = min_over_ports(config, |port| port.rx_frames - u32::from(port.ring_size()));
-    match u32::from(config.core.count) {
+    let of_core = match u32::from(config.core.count) {
         1 => beyond,
         cores => (beyond - beyond / STEERED_DIVISOR) / cores,
-    }
+    };
+    if config.stack.transport.are_both() { of_core / 2 } else { of_core }
 }
 
 /// Frames that may be in the ring from one core to another: a power of two.

@@ -21,7 +21,7 @@ pub(crate) use super::handover::Handover;
 use super::notification::ArrivedData;
 pub(crate) use super::notification::Notification;
 use crate::config::LimitsConfig;
-use crate::shared::ContextNumber;
+use crate::shared::{ContextNumber, ListenAddress};
 use crate::wake::{CoreWaker, WakeSignal};
 
 /// Control messages in flight from one context to one core. Further ones wait in the context.
@@ -52,9 +52,9 @@ pub(crate) enum ControlMessage {
     /// Returns the core's half of a completion queue.
     DestroyCq { slot: u32 },
     /// Listens on an address. Sent to the leader core, which informs the others.
-    Listen { local: SocketAddr },
+    Listen { at: ListenAddress },
     /// Stops listening.
-    Unlisten { local: SocketAddr },
+    Unlisten { at: ListenAddress },
     /// Rejects the request of a slot and generation.
     Reject { slot: u32, generation: u32 },
     /// Disconnects after everything posted was sent and acknowledged.

@@ -78,7 +78,7 @@ impl ConnectionTable {
         let end = self.next_slot.saturating_add(SLOTS_PER_STEP).min(slots);
         for slot in self.next_slot..end {
             match dp.llp.connection_info(slot) {
-                Some(info) => self.look_at(slot, &info),
+                Some((_, info)) => self.look_at(slot, &info),
                 None => self.forget(slot),
             }
         }
@@ -91,7 +91,7 @@ impl ConnectionTable {
         now + SCAN_INTERVAL
     }
 
-    fn look_at<S>(&mut self, slot: u32, info: &ConnectionInfo<S>) {
+    fn look_at(&mut self, slot: u32, info: &ConnectionInfo) {
         let Some(seen) = self.seen.get_mut(slot as usize) else { return };
         if seen.conn != Some(info.id) {
             *seen = Seen { conn: Some(info.id), ..Seen::default() };
@@ -122,7 +122,7 @@ impl ConnectionTable {
                 continue;
             };
             // A connection that came to the slot after the scan is shown by the next one.
-            if seen.conn == Some(info.id) {
+            if seen.conn == Some(info.1.id) {
                 self.rows.write(used, Some(&row(dp, info, seen.rx_bytes)));
                 used += 1;
             }
@@ -141,7 +141,7 @@ impl Drop for ConnectionTable {
 
 fn row<L: Lower>(
     dp: &mut DataPath<L>,
-    info: ConnectionInfo<<L::Transport as Transport>::State>,
+    (state, info): (<L::Transport as Transport>::State, ConnectionInfo),
     rx_bytes: u64,
 ) -> ConnectionRow {
     let queue_pair = match dp.owner(info.id) {
@@ -151,7 +151,8 @@ fn row<L: Lower>(
     ConnectionRow {
         local: info.flow.local,
         remote: info.flow.remote,
-        state: L::shown_state(info.state),
+        protocol: info.protocol,
+        state: L::shown_state(state),
         queue_pair,
         tx_bytes: info.acked_bytes,
         rx_bytes,

@@ -60,7 +60,7 @@ use connection::ConnectionManager;
 use connection_table::ConnectionTable;
 use data_path::DataPath;
 use housekeeping::NetHousekeeping;
-pub(crate) use lower::{DdpOverSctp, Lower, MpaOverTcp};
+pub(crate) use lower::{BothTransports, DdpOverSctp, Lower, MpaOverTcp};
 
 use crate::objects::QueuePair;
 use crate::shared::StackShared;

@@ -11,7 +11,7 @@ use crate::event::{
     ConnectFailure, ConnectionRequest, DisconnectReason, Event, MpaRequestInfo, NegotiatedParams, PrivateData,
 };
 use crate::objects::{CompletionQueue, QueuePair, SharedReceiveQueue};
-use crate::shared::SlotTable;
+use crate::shared::{ListenAddress, SlotTable};
 
 /// The private data in one message: no more than the largest other message.
 const PRIVATE_DATA_PART: usize = 95;
@@ -98,7 +98,7 @@ pub(crate) enum Notification {
         up: bool,
     },
     ListenFailed {
-        local: SocketAddr,
+        at: ListenAddress,
     },
     /// The core's half of an object is in its place again.
     Returned {
@@ -175,7 +175,9 @@ impl ArrivedData {
             Notification::LastWqeReached { qp } => Event::LastWqeReached { qp },
             Notification::Path { qp, remote, up } => Event::Path { qp, remote, up },
             Notification::Link { port, up } => Event::Link { port, up },
-            Notification::ListenFailed { local } => Event::ListenFailed { local },
+            Notification::ListenFailed { at: ListenAddress { transport, local } } => {
+                Event::ListenFailed { local, transport }
+            }
             Notification::PeerHasAtomics(_) | Notification::Returned { .. } => return None,
         })
     }

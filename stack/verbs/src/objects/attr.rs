@@ -11,6 +11,7 @@ use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
 
 use super::timeouts::QpTimeouts;
 use super::{CompletionQueue, KeepAlive, QpControl, SharedReceiveQueue};
+use crate::config::TransportKind;
 use crate::error::VerbsError;
 use crate::event::NegotiatedParams;
 
@@ -147,9 +148,11 @@ pub struct SrqAttr {
     pub core: Option<u16>,
 }
 
-/// The MPA framing of a connection (RFC 5044 s7.1.1), as start-up negotiated it.
+/// How the messages of a connection are carried, as start-up negotiated it (RFC 5044 s7.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Framing {
+    /// The transport. SCTP has CRCs and no markers.
+    pub transport: TransportKind,
     /// Whether CRCs are in use, in both directions.
     pub crc: bool,
     /// The directions in which markers are in use.
@@ -249,6 +252,7 @@ impl QpShared {
             | u64::from(framing.crc) << HAS_CRC
             | u64::from(framing.markers.sent) << SENDS_MARKERS
             | u64::from(framing.markers.received) << RECEIVES_MARKERS
+            | u64::from(framing.transport == TransportKind::Sctp) << IS_SCTP
             | u64::from(negotiated.peer_reads.is_some()) << HAS_PEER_READS;
         let word = depths.iter().fold(0, |word, &depth| word << DEPTH_BITS | u64::from(depth) & DEPTH_MASK);
         self.negotiated.store(word << FLAG_BITS | flags, Ordering::Release);
@@ -269,7 +273,8 @@ impl QpShared {
         let word = self.negotiated.load(Ordering::Acquire);
         let has = |flag: u32| word >> flag & 1 != 0;
         let markers = Markers { sent: has(SENDS_MARKERS), received: has(RECEIVES_MARKERS) };
-        (word != 0).then_some(Framing { crc: has(HAS_CRC), markers })
+        let transport = if has(IS_SCTP) { TransportKind::Sctp } else { TransportKind::Tcp };
+        (word != 0).then_some(Framing { transport, crc: has(HAS_CRC), markers })
     }
 }
 
@@ -280,5 +285,6 @@ const FLAG_BITS: u32 = 8;
 const HAS_CRC: u32 = 3;
 const SENDS_MARKERS: u32 = 4;
 const RECEIVES_MARKERS: u32 = 5;
+const IS_SCTP: u32 = 6;
 const HAS_PEER_READS: u32 = 7;
 const _: () = assert!(FLAG_BITS + 4 * DEPTH_BITS == u64::BITS);

@@ -16,7 +16,7 @@ pub use attr::{CqAttr, Framing, QpAttr, QpState, ReceiveShare, SrqAttr};
 pub(crate) use attr::{QpShared, WORK_DEPTH_MAX, check_range};
 pub(crate) use control::QpControl;
 pub(crate) use params::CmParams;
-pub use params::{AcceptParams, ConnectParams, MpaParams, MpaRevision, RejectParams};
+pub use params::{AcceptParams, ConnectParams, ListenParams, MpaParams, MpaRevision, RejectParams};
 pub use timeouts::KeepAlive;
 pub(crate) use timeouts::QpTimeouts;
 

@@ -12,7 +12,7 @@ use ironwarp_iwarp::setup::{READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 use ironwarp_types::Nanos;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 
-use crate::config::{Extensions, MpaConfig};
+use crate::config::{Extensions, MpaConfig, TransportKind};
 use crate::error::VerbsError;
 
 /// An MPA revision.
@@ -36,6 +36,8 @@ impl MpaRevision {
 /// The parameters of a connect. `None`: as configured, or as in the queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectParams<'a> {
+    /// The transport. `None`: the first of `stack.transport`.
+    pub transport: Option<TransportKind>,
     /// The local address to connect from. `None`: an address that reaches the peer, with a free
     /// port; so does an unspecified address, and port 0 selects a free port. On a stack of several
     /// cores the flow determines the core of the queue pair, so a port needs an address with it
@@ -57,6 +59,14 @@ pub struct ConnectParams<'a> {
     pub first_fpdu_holdoff: Option<Nanos>,
     /// The operations of the connection besides those of RFC 5040. They are not negotiated.
     pub extensions: Option<Extensions>,
+}
+
+/// The parameters of a listen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ListenParams {
+    /// The transport. `None`: the first of `stack.transport`. TCP and SCTP may have one address and
+    /// port.
+    pub transport: Option<TransportKind>,
 }
 
 /// The parameters of an accept. `None`: as configured, or as in the queue pair.
@@ -159,6 +169,8 @@ impl CmParams {
 /// The requested parameters; the others come from the configuration or the queue pair.
 #[derive(Clone, Copy, Default)]
 pub struct MpaParams {
+    /// The transport of a request.
+    pub transport: TransportKind,
     /// The first revision to try.
     pub revision: u8,
     /// The read depths to offer.
@@ -175,12 +187,13 @@ impl ConnectParams<'_> {
     pub(crate) fn cm_params(
         &self,
         mpa: &MpaConfig,
+        transport: TransportKind,
         revision: u8,
         most: ReadDepths,
     ) -> Result<Box<CmParams>, VerbsError> {
         check_reads(self.reads, most, true)?;
         let ConnectParams { reads, peer_to_peer, rtr, first_fpdu_holdoff: holdoff, .. } = *self;
-        let mpa_params = MpaParams { revision, reads, peer_to_peer, rtr, holdoff };
+        let mpa_params = MpaParams { transport, revision, reads, peer_to_peer, rtr, holdoff };
         let mut params =
             build_cm_params(self.private_data, mpa.private_data_bytes(revision > 1), mpa_params)?;
         params.source = self.canonical_source();

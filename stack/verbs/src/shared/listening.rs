@@ -1,18 +1,26 @@
 //! The addresses that the contexts of a stack listen on, so that a free port can be selected
 //! without asking a core.
 //!
-//! Takes an address, gives it with its port. The leader core decides whether an address is in use;
-//! this record only keeps two requests for any port from getting the same one. It is used by calls
-//! that listen, never by a core.
+//! Takes an address of a transport, gives it with its port. The leader core decides whether an
+//! address is in use; this record only keeps two requests for any port from getting the same one.
+//! It is used by calls that listen, never by a core.
 
 use core::net::SocketAddr;
 use std::sync::Mutex;
 
 use super::lock;
+use crate::config::TransportKind;
 
 /// The ports that are selected: RFC 6335 s6, the dynamic ports.
 const FIRST_PORT: u16 = 49_152;
 const PORTS: u16 = u16::MAX - FIRST_PORT + 1;
+
+/// Where a context listens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ListenAddress {
+    pub(crate) transport: TransportKind,
+    pub(crate) local: SocketAddr,
+}
 
 /// The listening addresses of a stack, with the numbers of their contexts.
 #[derive(Default)]
@@ -20,7 +28,7 @@ pub(crate) struct ListeningAddresses(Mutex<Bound>);
 
 #[derive(Default)]
 struct Bound {
-    addresses: Vec<(u16, SocketAddr)>,
+    addresses: Vec<(u16, ListenAddress)>,
     /// The offset of the next port to try. A port is not selected again soon after its release.
     next: u16,
 }
@@ -28,18 +36,20 @@ struct Bound {
 impl ListeningAddresses {
     /// Records an address and returns it; port 0 is replaced by a port that is not recorded. `None`
     /// if there is none.
-    pub(crate) fn bind(&self, context: u16, local: SocketAddr) -> Option<SocketAddr> {
+    pub(crate) fn bind(&self, context: u16, mut at: ListenAddress) -> Option<ListenAddress> {
         let mut bound = lock(&self.0);
-        let local = if local.port() == 0 { SocketAddr::new(local.ip(), bound.free_port()?) } else { local };
-        bound.addresses.push((context, local));
-        Some(local)
+        if at.local.port() == 0 {
+            at.local.set_port(bound.free_port()?);
+        }
+        bound.addresses.push((context, at));
+        Some(at)
     }
 
     /// Removes one record of an address. Returns whether there was one.
-    pub(crate) fn release(&self, context: u16, local: SocketAddr) -> bool {
+    pub(crate) fn release(&self, context: u16, at: ListenAddress) -> bool {
         let mut bound = lock(&self.0);
-        let at = bound.addresses.iter().position(|one| *one == (context, local));
-        at.map(|at| bound.addresses.swap_remove(at)).is_some()
+        let index = bound.addresses.iter().position(|one| *one == (context, at));
+        index.map(|index| bound.addresses.swap_remove(index)).is_some()
     }
 
     /// Removes the records of a context that is gone.
@@ -53,7 +63,7 @@ impl Bound {
         for _ in 0..PORTS {
             let port = FIRST_PORT + self.next % PORTS;
             self.next = (self.next + 1) % PORTS;
-            if self.addresses.iter().all(|(_, local)| local.port() != port) {
+            if self.addresses.iter().all(|(_, at)| at.local.port() != port) {
                 return Some(port);
             }
         }
@@ -65,8 +75,8 @@ impl Bound {
 mod tests {
     use super::*;
 
-    fn at(text: &str) -> SocketAddr {
-        text.parse().expect("an address")
+    fn at(text: &str) -> ListenAddress {
+        ListenAddress { transport: TransportKind::Tcp, local: text.parse().expect("an address") }
     }
 
     #[test]

@@ -20,8 +20,8 @@ use super::{Stack, numa};
 use crate::config::{Config, ConfigError, TransportKind, in_range};
 use crate::context::{InterfaceAddress, PortInfo};
 use crate::core_loop::{
-    CoreLoop, CoreParts, DdpOverSctp, Lower, MpaOverTcp, QpCore, core_mesh, local_mac, remote_atomics_mesh,
-    steered_frames,
+    BothTransports, CoreLoop, CoreParts, DdpOverSctp, Lower, MpaOverTcp, QpCore, core_mesh, local_mac,
+    remote_atomics_mesh, steered_frames,
 };
 use crate::error::SetupError;
 use crate::host::offloads;
@@ -81,10 +81,15 @@ impl StackParts {
     where
         CoreLoop<MpaOverTcp<Instrumented<P>>, C>: Send,
         CoreLoop<DdpOverSctp<Instrumented<P>>, C>: Send,
+        CoreLoop<BothTransports<Instrumented<P>>, C>: Send,
     {
         let fabrics = self.instrument(ports, Arc::new(WallClock))?;
         let clock = (clock, LINK_POLL_INTERVAL);
-        match self.shared.config.stack.transport {
+        let transport = self.shared.config.stack.transport;
+        match transport.first() {
+            _ if transport.are_both() => {
+                self.assemble::<BothTransports<_>, _>(fabrics, lend, clock, secret()?)
+            }
             TransportKind::Tcp => self.assemble::<MpaOverTcp<_>, _>(fabrics, lend, clock, secret()?),
             TransportKind::Sctp => self.assemble::<DdpOverSctp<_>, _>(fabrics, lend, clock, secret()?),
         }
@@ -134,7 +139,7 @@ impl StackParts {
         let config = &self.shared.config;
         let hasher = FlowHasher::new(secret);
         // All flows of an association belong to one core.
-        let steering = match config.stack.transport == TransportKind::Sctp && config.sctp.multihoming {
+        let steering = match config.stack.transport.has(TransportKind::Sctp) && config.sctp.multihoming {
             true => Steering::by_ports(config.core.count, hasher),
             false => Steering::new(config.core.count, fabrics.spread()),
         };

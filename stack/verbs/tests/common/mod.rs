@@ -8,10 +8,11 @@ pub mod tshark;
 
 use std::net::SocketAddr;
 
+use ironwarp::config::TransportKind;
 use ironwarp::memory::{MemoryConfig, pair};
 use ironwarp::{
-    Access, Completion, CompletionQueue, Config, Context, Event, Nanos, ProtectionDomain, QpAttr, QueuePair,
-    Region, Stack, Worker,
+    Access, Completion, CompletionQueue, Config, ConnectParams, Context, Event, ListenParams, Nanos,
+    ProtectionDomain, QpAttr, QueuePair, Region, Stack, Worker,
 };
 
 /// Turns after which an expected event counts as missing.
@@ -113,12 +114,24 @@ impl Pair {
 
     #[track_caller]
     pub fn connect_with(&mut self, near_attr: &QpAttr, far_attr: &QpAttr) -> (QueuePair, QueuePair) {
+        self.connect_over(None, near_attr, far_attr)
+    }
+
+    /// Connects a pair of queue pairs over a transport of the stacks, or over their default.
+    #[track_caller]
+    pub fn connect_over(
+        &mut self,
+        transport: Option<TransportKind>,
+        near_attr: &QpAttr,
+        far_attr: &QpAttr,
+    ) -> (QueuePair, QueuePair) {
         let near = self.near.ctx.create_qp(self.near.pd, near_attr).expect("a queue pair");
         let far = self.far.ctx.create_qp(self.far.pd, far_attr).expect("a queue pair");
-        let _ = self.far.ctx.listen(self.at);
+        let _ = self.far.ctx.listen_with(self.at, &ListenParams { transport });
         // Listening begins when the core processes the call.
         self.far.turn();
-        self.near.ctx.connect(near, self.at, b"from near").expect("connect");
+        let params = ConnectParams { transport, private_data: b"from near", ..ConnectParams::default() };
+        self.near.ctx.connect_with(near, self.at, &params).expect("connect");
         self.until("connection request", |pair| {
             pair.far.events.iter().any(|event| matches!(event, Event::ConnectRequest { .. }))
         });

@@ -12,6 +12,7 @@ use crate::golden::vector::{Vector, named};
 const LONG: [u8; 512] = [0xa5; 512];
 const LONG_BACK: [u8; 512] = [0x5a; 512];
 const ONE: ConnectParams<'static> = ConnectParams {
+    transport: None,
     source: None,
     revision: Some(MpaRevision::One),
     private_data: b"",

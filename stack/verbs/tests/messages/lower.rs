@@ -6,7 +6,7 @@
 
 use core::marker::PhantomData;
 
-use ironwarp::config::MpaConfig;
+use ironwarp::config::{MpaConfig, TransportKind};
 use ironwarp::lower::{Lower, MpaParams, PeerRequest, Reply, RxOf, Started, StreamOf};
 use ironwarp::{
     Config, Framing as FramingInfo, Markers, MpaRequestInfo, NegotiatedParams, ReadDepths, RtrKinds,
@@ -100,7 +100,7 @@ fn started(own: ReadDepths, peer: ReadDepths, sent_bytes: usize) -> Started<Segm
             startup_bytes_sent: sent_bytes as u64,
         },
         negotiated: NegotiatedParams { revision: 2, peer_reads: Some(peer), reads },
-        framing: FramingInfo { crc: false, markers: Markers::default() },
+        framing: FramingInfo { transport: TransportKind::Tcp, crc: false, markers: Markers::default() },
     }
 }
 
@@ -195,7 +195,12 @@ impl<P: Port> Lower for OverMessages<P> {
     }
 
     fn request_info(request: &ReadDepths) -> MpaRequestInfo {
-        MpaRequestInfo { revision: 2, peer_reads: Some(*request), peer_to_peer: true }
+        MpaRequestInfo {
+            transport: TransportKind::Tcp,
+            revision: 2,
+            peer_reads: Some(*request),
+            peer_to_peer: true,
+        }
     }
 
     fn accept(

@@ -37,13 +37,13 @@ mod shared_receives;
 mod split;
 
 /// What the modules use: two stacks over SCTP.
-mod common {
+pub mod common {
     pub use crate::common::*;
 
     use core::sync::atomic::{AtomicU64, Ordering};
     use std::sync::Arc;
 
-    use ironwarp::config::TransportKind;
+    use ironwarp::config::{TransportKind, Transports};
     use ironwarp::memory::{MemoryConfig, pair};
     use ironwarp::{Config, MacAddr, Nanos, Stack};
 
@@ -58,6 +58,11 @@ mod common {
     }
 
     pub fn joined_with(config: impl Fn(&str) -> Config) -> Pair {
+        joined_over(TransportKind::Sctp.into(), config)
+    }
+
+    /// Two stacks with these transports.
+    pub fn joined_over(transports: Transports, config: impl Fn(&str) -> Config) -> Pair {
         let far_port = MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, 2]), ..MemoryConfig::default() };
         let (near, far) = pair(&MemoryConfig::default(), &far_port);
         // Twenty microseconds from one reading to the next: a delayed SACK takes some fifty turns.
@@ -65,7 +70,7 @@ mod common {
         let clock = move || Nanos(time.fetch_add(20_000, Ordering::Relaxed));
         let node = |address: &str, port| {
             let mut config = config(address);
-            config.stack.transport = TransportKind::Sctp;
+            config.stack.transport = transports;
             let built = Stack::builder(config).build_replayable(
                 port,
                 clock.clone(),

@@ -36,7 +36,7 @@ fn config(number: u8, multihoming: bool) -> Config {
     );
     let mut config = Config::from_toml(&text).expect("a valid configuration");
     config.mpa = common::config("10.0.0.1/24").mpa;
-    config.stack.transport = TransportKind::Sctp;
+    config.stack.transport = TransportKind::Sctp.into();
     config
 }
 

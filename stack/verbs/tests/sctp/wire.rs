@@ -152,7 +152,7 @@ impl Peer {
 
 fn scene(sctp: SctpConfig) -> (Node, Peer) {
     let mut config = config("10.0.0.1/24");
-    config.stack.transport = TransportKind::Sctp;
+    config.stack.transport = TransportKind::Sctp.into();
     config.mpa.startup_timeout_ms = 10_000;
     scene_with(config, sctp)
 }
@@ -222,7 +222,7 @@ fn a_peer_without_the_indication_opens_no_session() {
 #[test]
 fn an_association_without_a_session_ends_at_the_start_up_timeout() {
     let mut config = config("10.0.0.1/24");
-    config.stack.transport = TransportKind::Sctp;
+    config.stack.transport = TransportKind::Sctp.into();
     config.mpa.startup_timeout_ms = 1;
     let ddp = SctpConfig { adaptation_code_point: Some(1), ..SctpConfig::default() };
     let (mut node, mut peer) = scene_with(config, ddp);

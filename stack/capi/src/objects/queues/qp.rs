@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use verbs::config::TransportKind;
 use verbs::{KeepAlive, QpAttr, QpInfo, QpState, ReceiveShare};
 
 use super::{iw_cq, iw_qp, iw_srq, to_core};
@@ -142,6 +143,8 @@ pub const IW_FRAMING_CRC: u32 = 1;
 pub const IW_FRAMING_MARKERS_SENT: u32 = 2;
 /// The peer sends markers.
 pub const IW_FRAMING_MARKERS_RECEIVED: u32 = 4;
+/// The connection is over SCTP, else over TCP.
+pub const IW_FRAMING_SCTP: u32 = 8;
 
 /// Returns the state of a queue pair.
 #[unsafe(no_mangle)]
@@ -179,6 +182,7 @@ impl iw_qp_info {
             has(framing.crc, IW_FRAMING_CRC)
                 | has(framing.markers.sent, IW_FRAMING_MARKERS_SENT)
                 | has(framing.markers.received, IW_FRAMING_MARKERS_RECEIVED)
+                | has(framing.transport == TransportKind::Sctp, IW_FRAMING_SCTP)
         });
         iw_qp_info {
             size: 0,

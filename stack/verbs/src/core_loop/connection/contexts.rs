@@ -171,8 +171,8 @@ impl<L: Lower> ConnectionManager<L> {
                     self.return_half(context, place, SlotTable::CompletionQueues, slot);
                 }
             }
-            ControlMessage::Listen { local } => self.listen(dp, context, local),
-            ControlMessage::Unlisten { local } => self.unlisten(dp, context, local),
+            ControlMessage::Listen { at } => self.listen(dp, context, at),
+            ControlMessage::Unlisten { at } => self.unlisten(dp, context, at),
             ControlMessage::Reject { slot, generation } => self.reject(dp, now, context, (slot, generation)),
             ControlMessage::Disconnect { slot } if self.owns_qp(dp, context, slot) => {
                 self.disconnect(dp, now, slot)
@@ -209,7 +209,7 @@ impl<L: Lower> ConnectionManager<L> {
         let (half, params) = (handover.qps.take(slot), handover.cm_params.take(slot));
         let Some(half) = half else { return };
         let half: Box<dyn Any> = half;
-        // The stack has one lower layer.
+        // All cores of the stack have one lower layer.
         let Ok(mut qp) = half.downcast::<QpCore<L>>() else { return };
         // A doorbell before this message was ignored; set-up finds the work that it announced.
         qp.shared.bell.clear();

@@ -33,7 +33,9 @@ pub(crate) fn log_event(core: u16, event: &Notification) {
         Notification::Disconnected { qp, reason } => {
             tracing::info!(core, qp = qp.num().0, "ended: {reason:?}")
         }
-        Notification::ListenFailed { local } => tracing::warn!(core, "cannot listen on {local}"),
+        Notification::ListenFailed { at } => {
+            tracing::warn!(core, "cannot listen on {} over {}", at.local, at.transport)
+        }
         _ => {}
     }
 }

@@ -10,8 +10,6 @@
 //! core (RFC 5042 s6.4.1). When all slots are in use, the host with the most connections loses one
 //! to a host with fewer.
 
-use core::net::SocketAddr;
-
 use super::ConnectionManager;
 use super::passive_table::{Listener, Passive, PassiveState};
 use super::setup::Setup;
@@ -19,43 +17,44 @@ use crate::core_loop::cores::InterCoreMessage;
 use crate::core_loop::data_path::{ConnOwner, DataPath, ROUND_UNITS_MAX, TxSource};
 use crate::core_loop::lifecycle::Lifecycle;
 use crate::core_loop::lower::{Lower, PeerData, PeerRequest};
-use ironwarp_llp::{Abort, Blocked, ConnId, Events, Transport};
+use ironwarp_llp::{Abort, Blocked, ConnId, Events, ListenError, ListenerId, Transport};
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use crate::core_loop::channel::Notification;
 use crate::event::ConnectFailure;
 use crate::objects::CmParams;
+use crate::shared::ListenAddress;
 
 impl<L: Lower> ConnectionManager<L> {
     /// A context listens on an address.
-    pub(crate) fn listen(&mut self, dp: &mut DataPath<L>, context: u16, local: SocketAddr) {
-        match dp.llp.listen(local) {
+    pub(crate) fn listen(&mut self, dp: &mut DataPath<L>, context: u16, at: ListenAddress) {
+        match listen_on(dp, at) {
             Ok(id) => {
-                self.passives.listeners.push(Listener { id, local, context });
-                dp.broadcast(InterCoreMessage::Listen { context, local });
+                self.passives.listeners.push(Listener { id, at, context });
+                dp.broadcast(InterCoreMessage::Listen { context, at });
             }
-            Err(_) => self.send_event(context, Notification::ListenFailed { local }),
+            Err(_) => self.send_event(context, Notification::ListenFailed { at }),
         }
     }
 
-    pub(crate) fn unlisten(&mut self, dp: &mut DataPath<L>, context: u16, local: SocketAddr) {
-        self.remove_listener(dp, context, local);
-        dp.broadcast(InterCoreMessage::Unlisten { context, local });
+    pub(crate) fn unlisten(&mut self, dp: &mut DataPath<L>, context: u16, at: ListenAddress) {
+        self.remove_listener(dp, context, at);
+        dp.broadcast(InterCoreMessage::Unlisten { context, at });
     }
 
     /// The leader listens on an address, so this core does too. The leader has checked that the
     /// address is free.
-    pub(crate) fn add_listener(&mut self, dp: &mut DataPath<L>, context: u16, local: SocketAddr) {
-        let listener = dp.llp.listen(local);
+    pub(crate) fn add_listener(&mut self, dp: &mut DataPath<L>, context: u16, at: ListenAddress) {
+        let listener = listen_on(dp, at);
         debug_assert!(listener.is_ok(), "all cores have the same listeners");
         if let Ok(id) = listener {
-            self.passives.listeners.push(Listener { id, local, context });
+            self.passives.listeners.push(Listener { id, at, context });
         }
     }
 
-    pub(crate) fn remove_listener(&mut self, dp: &mut DataPath<L>, context: u16, local: SocketAddr) {
-        self.remove_listeners(dp, |listener| listener.context == context && listener.local == local);
+    pub(crate) fn remove_listener(&mut self, dp: &mut DataPath<L>, context: u16, at: ListenAddress) {
+        self.remove_listeners(dp, |listener| listener.context == context && listener.at == at);
     }
 
     pub(crate) fn close_listeners(&mut self, dp: &mut DataPath<L>, context: u16) {
@@ -420,4 +419,8 @@ impl<L: Lower> ConnectionManager<L> {
             dp.tx_ready.push_back(TxSource::Passive(slot));
         }
     }
+}
+
+fn listen_on<L: Lower>(dp: &mut DataPath<L>, at: ListenAddress) -> Result<ListenerId, ListenError> {
+    dp.llp.listen_over(at.transport.protocol(), at.local)
 }

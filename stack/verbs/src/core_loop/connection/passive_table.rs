@@ -1,6 +1,6 @@
 //! Incoming connections without a queue pair, by slot, and the listening addresses.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::IpAddr;
 
 use super::half_open_by_host::HalfOpenByHost;
 use ironwarp_llp::{ConnId, ListenerId, UnitSource};
@@ -8,6 +8,7 @@ use ironwarp_llp::{ConnId, ListenerId, UnitSource};
 use crate::core_loop::lower::Lower;
 use crate::event::ConnectionRequest;
 use crate::objects::CmParams;
+use crate::shared::ListenAddress;
 
 /// The state of an incoming connection.
 pub(super) enum PassiveState<L: Lower> {
@@ -52,7 +53,7 @@ impl<L: Lower> UnitSource for Passive<L> {
 /// A listening address and the context that owns it.
 pub(super) struct Listener {
     pub(super) id: ListenerId,
-    pub(super) local: SocketAddr,
+    pub(super) at: ListenAddress,
     pub(super) context: u16,
 }
 

@@ -154,6 +154,7 @@ impl<L: Lower> ConnectionManager<L> {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Lifecycle::Setup(Setup::Resolving { target }) = &qp.lifecycle else { return };
         let (remote, source) = (target.remote, target.cm_params.source);
+        let protocol = target.cm_params.mpa_params.transport.protocol();
         let source_addr = source.map(|source| source.ip()).filter(|addr| !addr.is_unspecified());
         if source_addr.is_some_and(|addr| !dp.is_local(addr)) {
             return self.fail_resolving(dp, now, slot, ConnectFailure::SourceNotAvailable);
@@ -167,7 +168,8 @@ impl<L: Lower> ConnectionManager<L> {
         let (steering, core) = (dp.steering, self.core);
         // The context selected the core of a requested port.
         let is_own = |flow: &Flow, hash| steering.is_none_or(|steering| steering.core_of(flow, hash) == core);
-        match dp.llp.connect(now, Flow { local, remote }, path_to_peer, is_own, &mut dp.wires) {
+        let ends = Flow { local, remote };
+        match dp.llp.connect_over(protocol, now, ends, path_to_peer, is_own, &mut dp.wires) {
             Ok(conn) => self.enter_opening(dp, slot, conn),
             Err(ConnectError::InUse | ConnectError::OtherCore) => {
                 self.fail_resolving(dp, now, slot, ConnectFailure::SourceNotAvailable)

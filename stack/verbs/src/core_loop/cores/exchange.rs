@@ -79,11 +79,9 @@ impl<L: Lower, C: Clock> CoreLoop<L, C> {
         {
             read += 1;
             match message {
-                InterCoreMessage::Listen { context, local } => {
-                    self.cm.add_listener(&mut self.dp, context, local)
-                }
-                InterCoreMessage::Unlisten { context, local } => {
-                    self.cm.remove_listener(&mut self.dp, context, local)
+                InterCoreMessage::Listen { context, at } => self.cm.add_listener(&mut self.dp, context, at),
+                InterCoreMessage::Unlisten { context, at } => {
+                    self.cm.remove_listener(&mut self.dp, context, at)
                 }
                 InterCoreMessage::ContextGone { context } => self.cm.on_context_gone(&mut self.dp, context),
                 InterCoreMessage::Net(port, net_message) => {

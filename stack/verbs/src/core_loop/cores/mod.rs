@@ -14,7 +14,6 @@
 
 mod exchange;
 
-use core::net::SocketAddr;
 use std::collections::VecDeque;
 
 use crossbeam_utils::CachePadded;
@@ -22,6 +21,8 @@ use ironwarp_net::{CoreMessage, CoreRole, IcmpError, Packet, Steering};
 use ironwarp_rings::spsc;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::Flow;
+
+use crate::shared::ListenAddress;
 
 /// The core that leads: it handles ARP, neighbour discovery and listeners.
 pub(crate) const LEADER: u16 = 0;
@@ -47,9 +48,9 @@ pub(super) enum Steered<F> {
 #[derive(Clone, Copy)]
 pub(super) enum InterCoreMessage {
     /// A context listens on an address.
-    Listen { context: u16, local: SocketAddr },
+    Listen { context: u16, at: ListenAddress },
     /// A context stops listening on an address.
-    Unlisten { context: u16, local: SocketAddr },
+    Unlisten { context: u16, at: ListenAddress },
     /// A context is gone, with all its listeners.
     ContextGone { context: u16 },
     /// An update of the network of a port.

@@ -1,6 +1,7 @@
 //! The rings between cores, without loops.
 
 use super::*;
+use crate::config::TransportKind;
 use ironwarp_port::Spread;
 
 /// The ends of two cores.
@@ -11,7 +12,8 @@ fn two() -> [Box<OtherCores<u32>>; 2] {
 }
 
 fn listen(context: u16) -> InterCoreMessage {
-    InterCoreMessage::Listen { context, local: ([10, 0, 0, 1], 80).into() }
+    let (transport, local) = (TransportKind::Tcp, ([10, 0, 0, 1], 80).into());
+    InterCoreMessage::Listen { context, at: ListenAddress { transport, local } }
 }
 
 fn contexts(other_cores: &mut OtherCores<u32>) -> Vec<u16> {

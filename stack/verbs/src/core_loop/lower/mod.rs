@@ -2,13 +2,14 @@
 //! its segments, and how its connections are set up.
 //!
 //! The core loop is built for one [`Lower`], so that no call on the data path is dynamic. It calls
-//! the transport by [`Transport`] alone. `stack.transport` selects [`MpaOverTcp`] or
-//! [`DdpOverSctp`].
+//! the transport by [`Transport`] alone. `stack.transport` selects [`MpaOverTcp`],
+//! [`DdpOverSctp`], or for a stack with both [`BothTransports`].
 //!
 //! Set-up is an exchange of one start-up message each way, with private data, before full
 //! operation. The core loop sends the messages and owns their timeouts and states (`connection`); a
 //! lower layer writes and reads them.
 
+mod both;
 mod mpa;
 mod sctp;
 mod tcp_config;
@@ -21,6 +22,7 @@ use ironwarp_net::{FlowHasher, IcmpError, Net, Packet, Path, TransportProtocol};
 use ironwarp_port::{Port, Wires};
 use ironwarp_stats::{ConnectionState, CoreStats};
 
+pub use both::BothTransports;
 pub use mpa::MpaOverTcp;
 pub use sctp::DdpOverSctp;
 
@@ -66,6 +68,8 @@ pub trait Lower: 'static {
 
     /// The protocol of the transport.
     const PROTOCOL: TransportProtocol;
+    /// The second one of a transport of two.
+    const OTHER_PROTOCOL: Option<TransportProtocol> = None;
     /// Octets that a core needs to assemble a segment.
     const SCRATCH_BYTES: usize;
 

@@ -13,7 +13,7 @@ use ironwarp_iwarp::mpa::startup::{
 };
 use ironwarp_iwarp::mpa::{Mpa, fpdu};
 use ironwarp_iwarp::setup::{PrivateDataTooLong, ReadDepths, ResponderParams, Terms};
-use ironwarp_iwarp::{Io, Role, Stream, StreamCallbacks, StreamError, StreamStart, Terminate};
+use ironwarp_iwarp::{Framing, Io, Role, Stream, StreamCallbacks, StreamError, StreamStart, Terminate};
 use ironwarp_llp::ByteStream;
 use ironwarp_net::{FlowHasher, TransportProtocol};
 use ironwarp_port::Port;
@@ -23,9 +23,9 @@ use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 
 use super::tcp_config::tcp_config;
 use super::{Lower, PeerRequest, Reply, Started, offer};
-use crate::config::{Config, MpaConfig};
+use crate::config::{Config, MpaConfig, TransportKind};
 use crate::event::{MpaRequestInfo, NegotiatedParams};
-use crate::objects::{Framing, MpaParams};
+use crate::objects::{Framing as FramingInfo, MpaParams};
 
 /// MPA over TCP on ports of type `P`.
 pub struct MpaOverTcp<P>(PhantomData<P>);
@@ -98,10 +98,7 @@ impl<P: Port> Lower for MpaOverTcp<P> {
         segment: &[u8],
         header_bytes: usize,
     ) -> Option<(u32, PrefixCrc)> {
-        if segment.len() < BYTES_MIN {
-            return fpdu::sum_and_crc(segment, header_bytes);
-        }
-        sum_long(stream()?, segment, header_bytes)
+        sum(stream, segment, header_bytes)
     }
 
     fn places_out_of_order(stream: &Stream) -> bool {
@@ -164,6 +161,7 @@ impl<P: Port> Lower for MpaOverTcp<P> {
     fn request_info(request: &Decision) -> MpaRequestInfo {
         let enhanced = request.peer_enhanced();
         MpaRequestInfo {
+            transport: TransportKind::Tcp,
             revision: request.revision(),
             peer_reads: enhanced.map(|enhanced| enhanced.reads),
             peer_to_peer: enhanced.is_some_and(|enhanced| enhanced.peer_to_peer),
@@ -196,13 +194,30 @@ fn started(role: Role, agreed: &Negotiated, sent_bytes: usize) -> Started<Mpa> {
     Started {
         start: StreamStart::agreed(role, agreed, sent_bytes as u64),
         negotiated: NegotiatedParams { revision, peer_reads, reads },
-        framing: Framing { crc, markers },
+        framing: FramingInfo { transport: TransportKind::Tcp, crc, markers },
     }
+}
+
+/// [`Lower::sum`] of a stream over MPA.
+#[inline(always)]
+pub(super) fn sum<'a, F: Framing + AsRef<Mpa> + AsMut<Mpa> + 'a>(
+    stream: impl FnOnce() -> Option<&'a Stream<F>>,
+    segment: &[u8],
+    header_bytes: usize,
+) -> Option<(u32, PrefixCrc)> {
+    if segment.len() < BYTES_MIN {
+        return fpdu::sum_and_crc(segment, header_bytes);
+    }
+    sum_long(stream()?, segment, header_bytes)
 }
 
 /// Sums a long segment in the pass that gives the CRC of its first FPDU.
 #[inline(never)]
-fn sum_long(stream: &Stream, segment: &[u8], header_bytes: usize) -> Option<(u32, PrefixCrc)> {
+fn sum_long<F: Framing + AsRef<Mpa> + AsMut<Mpa>>(
+    stream: &Stream<F>,
+    segment: &[u8],
+    header_bytes: usize,
+) -> Option<(u32, PrefixCrc)> {
     let (header, payload) = segment.split_at_checked(header_bytes)?;
     let (sum, crc) = stream.sum_with_crc(payload)?;
     Some((checksum::sum(header) + sum, crc))

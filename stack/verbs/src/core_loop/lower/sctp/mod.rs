@@ -14,7 +14,7 @@ use ironwarp_iwarp::mpa::startup::FrameBytes;
 use ironwarp_iwarp::mpa::startup::Markers;
 use ironwarp_iwarp::sctp::{Chunk, Initiator, Reply as Outcome, Request, SegmentChunk};
 use ironwarp_iwarp::setup::{PrivateDataTooLong, ReadDepths, ResponderParams, Terms};
-use ironwarp_iwarp::{Io, StreamCallbacks, StreamError, StreamStart, Terminate};
+use ironwarp_iwarp::{Framing, Io, Stream, StreamCallbacks, StreamError, StreamStart, Terminate};
 use ironwarp_llp::LentMessage;
 use ironwarp_net::{FlowHasher, TransportProtocol};
 use ironwarp_port::Port;
@@ -22,10 +22,10 @@ use ironwarp_sctp::State;
 use ironwarp_stats::{ConnectionState, CoreStats};
 
 use super::{Lower, PeerRequest, Reply, Started, StreamOf, offer};
-use crate::config::{Config, MpaConfig};
+use crate::config::{Config, MpaConfig, TransportKind};
 use crate::event::{MpaRequestInfo, NegotiatedParams};
-use crate::objects::{Framing, MpaParams};
-use transport::{SctpSessions, SessionRx};
+use crate::objects::{Framing as FramingInfo, MpaParams};
+pub(super) use transport::{SctpSessions, SessionRx};
 
 /// DDP over SCTP on ports of type `P`.
 pub struct DdpOverSctp<P>(PhantomData<P>);
@@ -68,21 +68,11 @@ impl<P: Port> Lower for DdpOverSctp<P> {
 
     fn read<C: StreamCallbacks>(
         stream: &mut StreamOf<Self>,
-        mut rx: SessionRx<'_, P>,
+        rx: SessionRx<'_, P>,
         _: &mut [u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamError> {
-        while let Some(Chunk::Segment(segment)) = rx.front() {
-            match stream.on_message(segment, io) {
-                Ok(true) => rx.pop(),
-                Ok(false) => break,
-                Err(error) => {
-                    rx.clear();
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
+        read(stream, rx, io)
     }
 
     #[inline(always)]
@@ -105,15 +95,8 @@ impl<P: Port> Lower for DdpOverSctp<P> {
         stream.places_out_of_order()
     }
 
-    fn read_out_of_order<C>(
-        stream: &mut StreamOf<Self>,
-        mut rx: SessionRx<'_, P>,
-        _: &mut [u8],
-        io: &Io<'_, C>,
-    ) {
-        if let Some((distance, segment)) = rx.early() {
-            stream.on_message_out_of_order(distance.into(), segment, io);
-        }
+    fn read_out_of_order<C>(stream: &mut StreamOf<Self>, rx: SessionRx<'_, P>, _: &mut [u8], io: &Io<'_, C>) {
+        read_out_of_order(stream, rx, io);
     }
 
     fn request(
@@ -161,6 +144,7 @@ impl<P: Port> Lower for DdpOverSctp<P> {
     fn request_info(request: &Request) -> MpaRequestInfo {
         let enhanced = request.peer_enhanced();
         MpaRequestInfo {
+            transport: TransportKind::Sctp,
             revision: if enhanced.is_some() { 2 } else { 1 },
             peer_reads: enhanced.map(|enhanced| enhanced.reads),
             peer_to_peer: enhanced.is_some_and(|enhanced| enhanced.peer_to_peer),
@@ -189,6 +173,36 @@ impl<P: Port> Lower for DdpOverSctp<P> {
     }
 }
 
+/// [`Lower::read`] of a stream over SCTP.
+pub(super) fn read<F: Framing, C: StreamCallbacks, P: Port>(
+    stream: &mut Stream<F>,
+    mut rx: SessionRx<'_, P>,
+    io: &mut Io<'_, C>,
+) -> Result<(), StreamError> {
+    while let Some(Chunk::Segment(segment)) = rx.front() {
+        match stream.on_message(segment, io) {
+            Ok(true) => rx.pop(),
+            Ok(false) => break,
+            Err(error) => {
+                rx.clear();
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// [`Lower::read_out_of_order`] of a stream over SCTP.
+pub(super) fn read_out_of_order<F: Framing, C, P: Port>(
+    stream: &mut Stream<F>,
+    mut rx: SessionRx<'_, P>,
+    io: &Io<'_, C>,
+) {
+    if let Some((distance, segment)) = rx.early() {
+        stream.on_message_out_of_order(distance.into(), segment, io);
+    }
+}
+
 /// SCTP has a CRC-32C of its own, and no markers.
 fn started(terms: &Terms, sent_bytes: usize) -> Started<SegmentChunk> {
     let Terms { peer_reads, reads, .. } = *terms;
@@ -196,6 +210,6 @@ fn started(terms: &Terms, sent_bytes: usize) -> Started<SegmentChunk> {
     Started {
         start: StreamStart::over_sctp(terms, sent_bytes as u64),
         negotiated: NegotiatedParams { revision, peer_reads, reads },
-        framing: Framing { crc: true, markers: Markers::default() },
+        framing: FramingInfo { transport: TransportKind::Sctp, crc: true, markers: Markers::default() },
     }
 }

@@ -17,7 +17,7 @@ use ironwarp_llp::{
     Abort, Arrival, ConnId, ConnectError, ConnectionInfo, Events, LentMessage, ListenError, ListenerId,
     PathErrorOutcome, PayloadReader, Progress, ResourceUsage, Timeouts, Transmitted, Transport, UnitSource,
 };
-use ironwarp_net::{FlowHasher, IcmpError, IcmpErrorKind, Net, Packet, Path};
+use ironwarp_net::{FlowHasher, IcmpError, IcmpErrorKind, Net, Packet, Path, TransportProtocol};
 use ironwarp_port::{Port, Wires};
 use ironwarp_sctp::{Message, MessageHeader, PathState, Sctp, SctpConfig, State, UpperLayer};
 use ironwarp_stats::CoreStats;
@@ -545,7 +545,7 @@ impl<P: Port> Transport for SctpSessions<P> {
         self.table.slots()
     }
 
-    fn connection_info(&self, slot: u32) -> Option<ConnectionInfo<State>> {
+    fn connection_info(&self, slot: u32) -> Option<(State, ConnectionInfo)> {
         let id = self.table.id_of(slot)?;
         let session = self.table.at(id)?;
         let association = self.engine.association_info(session.association)?;
@@ -553,10 +553,10 @@ impl<P: Port> Transport for SctpSessions<P> {
         let current = paths().find(|path| path.is_current)?;
         let at = |ip, end: SocketAddr| SocketAddr::new(ip, end.port());
         let Flow { local, remote } = association.flow;
-        Some(ConnectionInfo {
+        let info = ConnectionInfo {
             id,
+            protocol: TransportProtocol::SCTP.number,
             flow: Flow { local: at(current.local, local), remote: at(current.remote, remote) },
-            state: association.state,
             acked_bytes: session.acked_bytes,
             received_bytes: session.received_bytes as u32,
             retransmits: 0,
@@ -567,7 +567,8 @@ impl<P: Port> Transport for SctpSessions<P> {
             flight_bytes: association.flight_bytes,
             paths: paths().count() as u8,
             paths_up: paths().filter(|path| path.state == PathState::Active).count() as u8,
-        })
+        };
+        Some((association.state, info))
     }
 
     fn resource_usage(&self) -> ResourceUsage {

@@ -1,0 +1,14 @@
+//! The tests of operations of stacks with both transports, over SCTP.
+
+#[path = "../operations.rs"]
+mod operations;
+
+mod common {
+    pub use crate::common::*;
+
+    use ironwarp::config::TransportKind;
+
+    pub fn joined() -> Pair {
+        crate::both::joined(TransportKind::Sctp)
+    }
+}
