@@ -271,9 +271,7 @@ fn parse_error_line(error: &toml::de::Error, text: &str) -> String {
     let line = error.span().map_or(1, |span| 1 + text.get(..span.start).unwrap_or("").matches('\n').count());
     let message = error.message().replace('\n', " ");
     if message.starts_with("unknown field `fast_path`") {
-        return format!(
-            "line {line}: unknown field `fast_path`: write stack.fast_path in place of tcp.fast_path"
-        );
+        return format!("line {line}: unknown field `fast_path`: write stack.fast_path");
     }
     let is_driver = message.starts_with("unexpected keys in table: driver,");
     format!("line {line}: {message}{}", if is_driver { NO_DRIVER } else { "" })

@@ -45,8 +45,10 @@ fn the_switch_of_the_fast_path_is_a_key_of_the_stack() {
     assert!(Config::from_toml(GOOD).expect("a complete configuration").stack.fast_path);
     let config = Config::from_toml(&format!("{GOOD}[stack]\nfast_path = false\n")).expect("a known key");
     assert!(!config.stack.fast_path);
-    let message = refusal(&format!("{GOOD}[tcp]\nfast_path = false\n"));
-    assert_eq!(message, "line 8: unknown field `fast_path`: write stack.fast_path in place of tcp.fast_path");
+    for table in ["tcp", "sctp"] {
+        let message = refusal(&format!("{GOOD}[{table}]\nfast_path = false\n"));
+        assert_eq!(message, "line 8: unknown field `fast_path`: write stack.fast_path");
+    }
 }
 
 #[test]
