@@ -55,15 +55,16 @@ pub trait PayloadReader<B, R> {
     fn read(&mut self, lent: Lent<'_, B>) -> Option<R>;
 
     /// Returns the result of two payloads of a packet, which a reader took one after the other for
-    /// one connection.
-    fn join(&self, first: R, second: R) -> R {
-        let _ = first;
-        second
-    }
+    /// one connection. A closure gives the second.
+    fn join(&self, first: R, second: R) -> R;
 }
 
 impl<B, R, T: FnMut(Lent<'_, B>) -> Option<R>> PayloadReader<B, R> for T {
     fn read(&mut self, lent: Lent<'_, B>) -> Option<R> {
         self(lent)
+    }
+
+    fn join(&self, _first: R, second: R) -> R {
+        second
     }
 }

@@ -79,6 +79,10 @@ where
         let Lent { conn, events, acked_bytes, wants_transmit, bytes } = lent;
         self.0.read(Lent { conn, events, acked_bytes, wants_transmit, bytes: &mut Either::Tcp(bytes) })
     }
+
+    fn join(&self, first: O, second: O) -> O {
+        self.0.join(first, second)
+    }
 }
 
 /// Lends what SCTP lends, with the ids of all streams.
